@@ -1,12 +1,12 @@
 /*
  * Layers are runs: stretches in which the launches repeat after a fixed period, two times or more.
- * Periods that are worth a look are the commonest distances between equal launches. Runs lie inside
- * each other (a matrix product for each of q, k and v, inside a layer, inside a micro-batch); the
- * layers' level is the outermost one whose rounds are not made of several runs themselves.
+ * Only the commonest distances between equal launches are tried as periods. Runs lie inside each
+ * other: a matrix product for each of q, k and v, inside a layer, inside a micro-batch. The layers'
+ * level is the outermost one whose rounds are not made of several runs themselves.
  *
- * What remains is a short list. Forward runs are mirrored by backward runs with as many rounds, the
- * last by the first: an encoder's and a decoder's, or a convolutional network's stages, nest like
- * brackets.
+ * The result is a short list of runs. Forward runs are mirrored by backward runs with as many
+ * rounds, the last by the first. An encoder's and a decoder's runs, or those of a convolutional
+ * network's stages, nest like brackets.
  */
 #include "policy/recording/auto_layers.h"
 
@@ -15,22 +15,23 @@
 
 #include "policy/hash.h"
 
-#define PERIODS 24 /* looked at */
+#define PERIODS 24 /* the number of periods that are tried */
 #define RUNS_MAX 512
-#define CHAIN_MAX 96     /* runs of the layers' level that are paired */
-#define GRAM 4           /* launches that are compared for distances, beside single ones */
-#define COVER_ONE_IN 128 /* a shorter run is nothing */
+#define CHAIN_MAX 96 /* the largest number of runs on the layers' level */
+/* launches of a gram; distances are counted between equal grams and between single launches */
+#define GRAM 4
+#define COVER_ONE_IN 128 /* a run covers at least this part of the step */
 #define COVER_MIN 6
-#define MATCHED_ONE_IN 4 /* layers make up at least so large a part of the step */
+#define MATCHED_ONE_IN 4 /* layers make up at least this part of the step */
 #define MISMATCH_COST 3  /* in matches */
 
 struct run {
     uint32_t begin, end, period, rounds;
-    uint32_t first;   /* where its rounds begin: work.round[first ... first + rounds) */
+    uint32_t first;   /* the begins of its rounds are work.round[first ... first + rounds) */
     uint64_t kind;    /* the same for runs of the same launches */
-    uint32_t partner; /* its mirror image's place in the chain; UINT32_MAX: none */
+    uint32_t partner; /* the place of its mirror image in the chain; UINT32_MAX: none */
     bool backward;
-    bool taken; /* of the layers' level */
+    bool taken; /* the run is on the layers' level */
 };
 
 struct work {
@@ -70,7 +71,7 @@ static bool same(const uint64_t *a, const uint64_t *b, uint32_t n)
     return true;
 }
 
-/* Counts how far each gram of n launches is from where it was last. */
+/* Counts the distances from each gram of `n` launches to the previous equal one. */
 static void count_distances(struct work *work, uint32_t n)
 {
     const uint64_t *fingerprint = work->fingerprint;
@@ -109,7 +110,7 @@ static void choose_periods(struct work *work)
         memmove(work->period + at + 1, work->period + at, (work->periods - at - 1) * sizeof *work->period);
         work->period[at] = distance;
     }
-    /* Ascending, from here on. */
+    /* Sort the periods in ascending order. */
     for (uint32_t i = 1; i < work->periods; i++) {
         for (uint32_t j = i; j > 0 && work->period[j - 1] > work->period[j]; j--) {
             uint32_t swap = work->period[j];
@@ -132,7 +133,8 @@ static void add_run(struct work *work, uint32_t begin, uint32_t end, uint32_t pe
 }
 
 /*
- * Stretches that repeat after `period`, a few launches aside: real layers are not all quite alike.
+ * Adds the stretches that repeat after `period`. A few launches may differ, because real layers are
+ * not all quite alike.
  */
 static void find_runs(struct work *work, uint32_t period)
 {
@@ -156,7 +158,7 @@ static void find_runs(struct work *work, uint32_t period)
         if (score <= 0 || score < best - drop) {
             add_run(work, begin, end + period, period);
             /*
-             * What came behind the best end is looked at again, once: the next stretch begins
+             * The launches behind the best end are examined once more: the next stretch may begin
              * there.
              */
             i = end > i ? i : (score > 0 ? end : i);
@@ -168,9 +170,9 @@ static void find_runs(struct work *work, uint32_t period)
 }
 
 /*
- * Takes the runs in by ascending period. A longer one absorbs what lies in it, unless that is
- * nearly all of it, or two runs and more in each of its rounds: then its rounds are micro-batches,
- * not layers.
+ * Takes runs onto the layers' level, by ascending period. A longer run absorbs the runs inside it,
+ * unless they are nearly all of it. It also leaves them if each of its rounds holds two runs or
+ * more: then its rounds are micro-batches, not layers.
  */
 static void take_runs(struct work *work)
 {
@@ -195,7 +197,7 @@ static void take_runs(struct work *work)
     }
 }
 
-/* A run of the launches [begin, end). Its rounds come last in work->round. */
+/* Makes the run cover the launches [begin, end). Its rounds must come last in work->round. */
 static void set_run(struct work *work, struct run *run, uint32_t begin, uint32_t end)
 {
     run->begin = begin;
@@ -204,15 +206,15 @@ static void set_run(struct work *work, struct run *run, uint32_t begin, uint32_t
     run->first = work->rounds;
     for (uint32_t i = 0; i < run->rounds; i++)
         work->round[work->rounds++] = begin + i * run->period;
-    /* Of its second round: the first layer is odd more often. */
+    /* The kind comes from the second round, because the first layer is more often odd. */
     run->kind = 0;
     for (uint32_t i = 0; i < run->period; i++)
         run->kind += ps_hash_u64(work->fingerprint[begin + run->period + i]);
 }
 
 /*
- * Where, in its first two rounds, a run has the rounds of another one as they are cut there; its
- * end: nowhere, or not easily seen.
+ * Finds the place in a run's first two rounds where a round is cut like those of `like`. Returns
+ * the run's end if there is none, or if it isn't found easily.
  */
 static uint32_t find_cut(const struct work *work, const struct run *like, const struct run *run)
 {
@@ -233,8 +235,9 @@ static uint32_t find_cut(const struct work *work, const struct run *like, const 
 }
 
 /*
- * A layer with a launch more than the others breaks a run in two, the second one cut somewhere
- * inside the layer. Makes one run of both, in which that layer is a round of its own length.
+ * Joins two runs. A layer with one launch more than the others breaks a run in two. The second run
+ * is then cut somewhere inside that layer. In the joined run, the odd layer is a round of its own
+ * length.
  */
 static bool join(struct work *work, struct run *run, const struct run *next)
 {
@@ -255,8 +258,8 @@ static bool join(struct work *work, struct run *run, const struct run *next)
 }
 
 /*
- * The runs of the layers' level in order, as far as they are left after what absorbed parts of
- * them.
+ * Fills `chain` with the runs of the layers' level in order, without the parts that other runs
+ * absorbed. Returns their number.
  */
 static uint32_t make_chain(struct work *work, struct run *chain)
 {
@@ -293,9 +296,10 @@ static bool can_mirror(const struct run *forward, const struct run *backward)
 }
 
 /*
- * Pairs chain[first ...] around the gap before `split`, from the inside out, each with the nearest
- * run that has its number of rounds. Returns how many launches are paired, less those of runs left
- * out in between, if chain[first] is among them; else 0. *end: behind the last paired run.
+ * Pairs chain[first ...] around the gap before `split`, from the inside out. Each run is paired
+ * with the nearest one that has its number of rounds. Returns the number of paired launches, less
+ * those of runs left out in between, or 0 if chain[first] is not paired. *end is the place behind
+ * the last paired run.
  */
 static int64_t mirror(struct run *chain, uint32_t first, uint32_t runs, uint32_t split, bool write, uint32_t *end)
 {
@@ -327,8 +331,8 @@ static int64_t mirror(struct run *chain, uint32_t first, uint32_t runs, uint32_t
 }
 
 /*
- * Finds the forward and backward runs; several times over when gradients are accumulated. Returns
- * how many launches they cover.
+ * Finds the forward and backward runs, several times if gradients are accumulated. Returns the
+ * number of launches that they cover.
  */
 static uint32_t pair_runs(struct run *chain, uint32_t runs)
 {
@@ -340,7 +344,7 @@ static uint32_t pair_runs(struct run *chain, uint32_t runs)
         uint32_t limit = first + 1;
         bool fits = model == UINT32_MAX ||
                     (chain[first].period == chain[model].period && chain[first].rounds == chain[model].rounds);
-        /* Where the same layers come again, the next micro-batch begins. */
+        /* The next micro-batch begins where the same layers come again. */
         while (limit < runs && chain[limit].kind != chain[first].kind)
             limit++;
         for (uint32_t split = first + 1; fits && split < limit; split++) {
@@ -364,7 +368,10 @@ static uint32_t pair_runs(struct run *chain, uint32_t runs)
     return covered;
 }
 
-/* Without a mirror, a run that makes up most of the step is a forward pass alone. */
+/*
+ * Takes a run that has no mirror and makes up most of the step as a forward pass alone. Returns the
+ * number of launches covered.
+ */
 static uint32_t find_forward(struct run *chain, uint32_t runs, uint32_t launches)
 {
     uint32_t covered = 0;
@@ -390,7 +397,7 @@ static void write(struct writer *writer, uint32_t first_launch, uint32_t number,
 {
     if (writer->layers == writer->capacity)
         return;
-    /* A stretch without a launch is none. */
+    /* A stretch without a launch is dropped. */
     if (writer->layers > 0 && writer->layer[writer->layers - 1].first_launch == first_launch)
         writer->layers--;
     writer->layer[writer->layers++] =
@@ -398,8 +405,9 @@ static void write(struct writer *writer, uint32_t first_launch, uint32_t number,
 }
 
 /*
- * A run may lack its odd first layer, which the mirror image has: then that is what lies ahead of
- * it, if it is about as long as a layer. `behind`: the end of the run before.
+ * Writes a forward run. It may lack its odd first layer, which its mirror image has. That layer is
+ * the stretch ahead of the run, if it is about as long as a layer. `behind` is the end of the
+ * previous run.
  */
 static void write_forward(struct writer *writer, const struct run *run, uint32_t rounds, uint32_t number,
                           uint32_t behind)

@@ -1,8 +1,11 @@
 /*
- * Where layers have directions, a launch belongs to forward (with what comes ahead of its first
- * layer), to the turn between forward and backward, to backward, or to what comes behind its last
- * layer: the rest of backward and the update. Without directions only what lives and gaps alone say
- * is said.
+ * If layers have directions, a launch belongs to one of four phases:
+ * - forward, with the launches ahead of its first layer;
+ * - the turn between forward and backward;
+ * - backward;
+ * - the update, which is all behind backward's last layer, the rest of backward included.
+ *
+ * Without directions, only lives and gaps decide.
  */
 #include "policy/recording/classes.h"
 
@@ -12,14 +15,15 @@ const char *const ps_class_names[PENSTOCK_CLASSES] = {
     [PENSTOCK_CLASS_OPTIMIZER_STATE] = "optimizer", [PENSTOCK_CLASS_WORKSPACE] = "workspace",
 };
 
-#define BRIEF 8         /* launches that a workspace lives, at most */
-#define APART_ONE_IN 16 /* uses so large a part of the step apart are far apart */
+#define BRIEF 8         /* the most launches that a workspace lives */
+#define APART_ONE_IN 16 /* uses are far apart if this part of the step lies between them */
 
 enum phase { FORWARD = 1, TURN = 2, BACKWARD = 4, UPDATE = 8 };
 
 /*
- * Between two layers of one direction there may be launches of none (the next stage's first); the
- * next layer tells.
+ * Returns the phase of a layer between the directions `last` and `next`. Launches without a
+ * direction may lie between two layers of one direction (the next stage's first ones); the next
+ * layer tells.
  */
 static enum phase phase_between(enum penstock_direction last, enum penstock_direction next)
 {
@@ -28,15 +32,15 @@ static enum phase phase_between(enum penstock_direction last, enum penstock_dire
     return last == PENSTOCK_DIRECTION_FORWARD ? TURN : UPDATE;
 }
 
-/* The phase of each layer; false when the layers don't have both directions. */
+/* Finds the phase of each layer. Returns false if the layers don't have both directions. */
 static bool find_phases(const struct penstock_step *step, uint8_t *phase)
 {
     enum penstock_direction last = PENSTOCK_DIRECTION_NONE, next = PENSTOCK_DIRECTION_NONE;
     unsigned seen = 0;
 
     /*
-     * Twice around, so that what stands before the first layer with a direction knows the last one;
-     * the same backwards.
+     * Go round twice, so that layers before the first one with a direction know the last direction.
+     * The same is done backwards.
      */
     for (uint32_t i = 0; i < 2 * step->layers; i++) {
         enum penstock_direction direction = step->layer[i % step->layers].direction;
@@ -56,15 +60,15 @@ static bool find_phases(const struct penstock_step *step, uint8_t *phase)
     return true;
 }
 
-/* The span's i-th use in the order of the step's launches, wherever its life begins. */
+/* Returns the span's i-th use in the order of the step's launches, wherever its life begins. */
 static uint32_t use_of(const struct penstock_step *step, const struct penstock_step_span *span, uint32_t i)
 {
     return step->use[span->first_use + i];
 }
 
 /*
- * Where in the order of the span's uses its life begins: behind the uses of the half that was born
- * in the round before.
+ * Returns the number of the span's first use in its life. A span may be born in the round before.
+ * Its uses before its free then come first in the step, but last in its life.
  */
 static uint32_t first_in_life(const struct penstock_step *step, const struct penstock_step_span *span)
 {
@@ -78,11 +82,11 @@ static uint32_t first_in_life(const struct penstock_step *step, const struct pen
 }
 
 /*
- * Where launches belong: by layer; `entry` launches from `start` on are those ahead of forward's
+ * The phases of launches, by layer. The `entry` launches from `start` on come ahead of forward's
  * first layer.
  */
 struct phases {
-    const uint8_t *of_layer; /* NULL: not known */
+    const uint8_t *of_layer; /* NULL: the phases are unknown */
     uint32_t start, entry;
 };
 
@@ -95,7 +99,10 @@ static enum phase phase_of(const struct penstock_step *step, const struct phases
     return (enum phase)phases->of_layer[step->launch[launch].layer];
 }
 
-/* Launches from `start` to the next layer with a direction. */
+/*
+ * Returns the number of launches from `start` to the next layer with a direction. Returns 0 if that
+ * is not a forward layer.
+ */
 static uint32_t count_entry(const struct penstock_step *step, uint32_t start)
 {
     uint32_t first = step->launch[start].layer;
@@ -113,15 +120,14 @@ static uint32_t count_entry(const struct penstock_step *step, uint32_t start)
 }
 
 struct usage {
-    unsigned phases; /* that use it, or-ed */
+    unsigned phases; /* all phases that use the span, or-ed */
     enum phase first, last;
-    uint32_t
-        /*
-         * launches from the first use to the last, in life; of what outlives the step: of the ring
-         * without its longest gap
-         */
-        stretch;
-    uint32_t gap; /* the longest between two uses in life, or around the ring */
+    /*
+     * The launches from the first use in the span's life to the last. For a span that outlives the
+     * step: the launches of the ring without its longest gap.
+     */
+    uint32_t stretch;
+    uint32_t gap; /* the longest gap between two uses in life, or around the ring, in launches */
 };
 
 static struct usage look_at(const struct penstock_step *step, const struct penstock_step_span *span,

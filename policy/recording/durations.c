@@ -2,15 +2,14 @@
 
 #include <stdlib.h>
 
-/* A launch's duration against the shortest of its kind. */
+/* A launch's duration compared with the shortest of its kind. */
 struct pace {
     double ratio;
-    uint64_t
-        /*
-         * ns: long launches tell more of the clock than short ones, which are mostly what goes on
-         * between them
-         */
-        weight;
+    /*
+     * In ns. Long launches tell more about the clock than short ones, which consist mostly of the
+     * time between them.
+     */
+    uint64_t weight;
 };
 
 size_t ps_durations_workspace_bytes(uint32_t launches)
@@ -26,8 +25,8 @@ static int by_ratio(const void *a, const void *b)
 }
 
 /*
- * The median of the ratios, each counted by its weight: what held up some launches doesn't move it.
- * At least 1.
+ * Returns the median of the ratios, weighted by duration and at least 1. Delays of some launches
+ * don't move it.
  */
 static double pace_of(const struct penstock_launch *launch, const bool *timed, const uint64_t *shortest,
                       uint32_t launches, struct pace *pace)
@@ -39,8 +38,8 @@ static double pace_of(const struct penstock_launch *launch, const bool *timed, c
         if (!timed[i] || !shortest[i] || !launch[i].duration_ns)
             continue;
         /*
-         * The shorter of both is its weight: what held it up, in this round or an earlier one,
-         * doesn't make it count for more.
+         * The weight is the shorter of the two durations. So a delay, in this round or an earlier
+         * one, doesn't raise it.
          */
         uint64_t weight = launch[i].duration_ns < shortest[i] ? launch[i].duration_ns : shortest[i];
         pace[n++] = (struct pace){(double)launch[i].duration_ns / (double)shortest[i], weight};

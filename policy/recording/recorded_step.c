@@ -1,11 +1,12 @@
 /*
- * Makes a step of what the recorder kept, in a few passes over the window's events, with one hash
- * table from the caller's numbers to its spans.
+ * Makes a step from the recorder's events. It takes a few passes over the window's events, with one
+ * hash table from the caller's numbers to its spans.
  *
- * The window is turned anyhow against the program's own step, so many a span is born in it and
- * freed in the next round, and what is freed in it was born in the round before: those two halves
- * are one span of the ring. They are brought together by the place of birth (how many launches into
- * its round, and the how many-eth allocation there), and where that does not help, by size.
+ * The window may begin anywhere in the program's own step. So many spans are born in it and freed
+ * in the next round. Spans that are freed in the window were born in the round before. Two such
+ * halves are one span of the ring. They are paired by the place of birth: the number of launches
+ * into the round, and the number of the allocation there. Where that fails, they are paired by
+ * size.
  */
 #include "policy/planner/gaps.h"
 #include "policy/recording/auto_layers.h"
@@ -25,16 +26,16 @@ struct draft {
     uint32_t ordinal;
     uint32_t born, freed; /* moments; NONE: not in the window */
     uint32_t uses;
-    uint32_t last_launch; /* that named it */
-    uint32_t partner;     /* of a half: the other one */
-    uint32_t next;        /* in a chain */
-    uint32_t first_use;   /* where its next use goes */
-    uint32_t out;         /* its span in the step; NONE: it isn't there */
-    bool later;           /* allocated when the window was over */
+    uint32_t last_launch; /* the last launch that named it */
+    uint32_t partner;     /* the other half, if this is one */
+    uint32_t next;        /* the next draft in a chain */
+    uint32_t first_use;   /* the place where its next use is written */
+    uint32_t out;         /* its span in the step; NONE: it has none */
+    bool later;           /* allocated after the window */
     bool fixed;
 };
 
-/* What a window holds, and where things lie in the caller's memory. */
+/* The contents of a window, and the offsets of the arrays in the caller's memory. */
 struct window {
     uint64_t first;
     uint32_t length;
@@ -58,7 +59,7 @@ static const struct event *event_at(const struct ps_recorder *recorder, uint64_t
     return &recorder->event[event % PS_RECORDER_MOMENTS];
 }
 
-/* The first event behind a launch and its accesses. */
+/* Returns the first event behind a launch and its accesses. */
 static uint64_t behind(const struct ps_recorder *recorder, uint64_t launch)
 {
     uint64_t event = ps_kept_launch(recorder, launch)->event + 1;
@@ -85,8 +86,8 @@ bool ps_recorder_keeps(const struct ps_recorder *recorder, uint64_t first, uint3
 }
 
 /*
- * Finds the window's events and what room they take. What was allocated and freed ahead of its
- * first launch belongs to it.
+ * Finds the window's events and the memory that they need. Events ahead of its first launch, back
+ * to the launch before, belong to the window.
  */
 static int open_window(const struct ps_recorder *recorder, uint64_t first, uint32_t length, struct window *window)
 {
@@ -141,7 +142,7 @@ int ps_recorder_step_bytes(const struct ps_recorder *recorder, uint64_t first, u
     return rc;
 }
 
-/* The span's draft; a new one when there is none yet. */
+/* Returns the span's draft, a new one if there is none yet. */
 static struct draft *draft_of(struct maker *maker, uint64_t span, uint64_t bytes)
 {
     uint32_t mask = maker->window.slots - 1;
@@ -166,7 +167,7 @@ static struct draft *draft_of(struct maker *maker, uint64_t span, uint64_t bytes
     return draft;
 }
 
-/* Whether this access is the launch's first of the span, while it lives. */
+/* Returns whether this access is the launch's first of the span, within the span's life. */
 static bool is_use(struct draft *draft, uint32_t launch)
 {
     if (draft->freed != NONE || draft->last_launch == launch)
@@ -209,7 +210,8 @@ static void read_window(struct maker *maker, struct penstock_launch *launch)
 }
 
 /*
- * Spans that the window doesn't name and that were there all the same: freed later, or alive now.
+ * Adds drafts for spans that existed during the window and that it doesn't name. They are freed
+ * later, or alive now.
  */
 static void read_idle(struct maker *maker)
 {
@@ -238,7 +240,10 @@ static bool is_open(const struct draft *draft)
     return draft->born != NONE && draft->freed == NONE && draft->partner == NONE;
 }
 
-/* Whether a span freed in the window could be the round before's counterpart of one born in it. */
+/*
+ * Returns whether a span freed in the window can be the previous round's counterpart of one born in
+ * it.
+ */
 static bool is_pair(const struct draft *closing, const struct draft *open)
 {
     return closing->bytes == open->bytes && closing->freed < open->born;
@@ -262,8 +267,8 @@ static void chain_open(struct maker *maker, bool by_bytes)
 
     memset(maker->chain, 0, (size_t)maker->window.slots * sizeof *maker->chain);
     /*
-     * Drafts of spans born in the window stand in order of birth, as nothing names a span before
-     * that.
+     * Drafts of spans born in the window are in order of birth, because nothing names a span before
+     * its birth.
      */
     for (uint32_t i = maker->drafts; i-- > 0;) {
         struct draft *draft = &maker->draft[i];
@@ -276,7 +281,7 @@ static void chain_open(struct maker *maker, bool by_bytes)
     }
 }
 
-/* By place of birth, one round earlier. */
+/* Pairs a half by its place of birth, one round earlier. */
 static void pair_by_birth(struct maker *maker, uint32_t closing)
 {
     const struct draft *draft = &maker->draft[closing];
@@ -295,8 +300,8 @@ static void pair_by_birth(struct maker *maker, uint32_t closing)
 }
 
 /*
- * By size: the next one born after this one is freed. Frees come in order, so what is too early for
- * one is too early for all later ones.
+ * Pairs a half by size, with the next span born after its free. Frees come in order: a birth that
+ * is too early for one free is too early for all later ones.
  */
 static void pair_by_bytes(struct maker *maker, uint32_t closing)
 {
@@ -339,8 +344,9 @@ static void pair_halves(struct maker *maker)
 }
 
 /*
- * Drafts become spans. A half without the other one is no steady part of the step: what was freed
- * is gone, and what was born and stays counts as being there all the time, and is left alone.
+ * Makes spans from drafts. A half without its other half is no steady part of the step. If it was
+ * freed, it is left out. If it was born and stays, it counts as existing all the time, and never
+ * moves.
  */
 static uint32_t write_spans(struct maker *maker, struct penstock_step_span *span, uint64_t *numbers)
 {
@@ -427,9 +433,9 @@ static const struct ps_recorded_layer *mark_of(const struct maker *maker, const 
 }
 
 /*
- * Counted layers begin with 0 nearest to where forward does, unless their numbers began anew in the
- * step as it was. What the window cuts in two is one layer: the part at its end, which comes first,
- * and the one at its begin.
+ * Renumbers counted layers so that 0 is nearest to the start of forward. Numbers that already began
+ * again within the step stay. A layer that the window cuts in two is one layer. The part at the
+ * window's end comes first, then the part at its begin.
  */
 static void count_anew(const struct maker *maker, uint32_t start, struct penstock_layer *layer, uint32_t layers)
 {
@@ -463,16 +469,16 @@ static void count_anew(const struct maker *maker, uint32_t start, struct penstoc
 }
 
 /*
- * The launch where forward begins: the program's own step ends when no activation is left, so it is
- * the next one behind the longest stretch in which the step's spans hold least. `held` has room for
- * a number for each moment.
+ * Returns the launch where forward begins. The program's own step ends when no activation is left.
+ * So forward begins behind the longest stretch in which the step's spans hold the least. `held` has
+ * room for a number for each moment.
  */
 static uint32_t find_start(const struct penstock_step *step, uint64_t *held)
 {
     uint64_t now = 0, least = UINT64_MAX;
     uint32_t stretch = 0, longest = 0, end = 0;
 
-    /* First the changes, in numbers that wrap round; then the sums. */
+    /* First `held` has the changes, as numbers that wrap round; then it has the sums. */
     memset(held, 0, step->moments * sizeof *held);
     for (uint32_t i = 0; i < step->spans; i++) {
         const struct penstock_step_span *span = &step->span[i];
@@ -497,7 +503,10 @@ static uint32_t find_start(const struct penstock_step *step, uint64_t *held)
     return ps_launch_from(step, end + 1) % step->launches;
 }
 
-/* From the launches alone, turned to where forward begins, and turned back. */
+/*
+ * Finds layers from the launches alone. The launches are turned so that forward begins first, and
+ * the layers are turned back.
+ */
 static uint32_t write_found_layers(const struct maker *maker, uint32_t start, char *base, struct penstock_layer *layer)
 {
     const struct window *window = &maker->window;
@@ -508,7 +517,7 @@ static uint32_t write_found_layers(const struct maker *maker, uint32_t start, ch
     for (uint32_t i = 0; i < launches; i++)
         fingerprints[i] = ps_kept_launch(maker->recorder, window->first + (start + i) % launches)->fingerprint;
     uint32_t found = ps_layers_auto(fingerprints, launches, base + window->workspace, turned, launches);
-    /* The first one that begins behind the window's end, or at it, leads. */
+    /* The first layer that begins behind the window's end, or at it, comes first. */
     while (first < found && turned[first].first_launch + start < launches)
         first++;
     if (start != 0 && (first == found || turned[first].first_launch + start > launches)) {

@@ -5,10 +5,10 @@
 #include "policy/hash.h"
 #include "policy/recording/recorder_ring.h"
 
-/* Rounds that tell what the host takes. */
+/* The number of rounds from which the host's time is taken. */
 #define HOST_ROUNDS 5u
 
-/* What the launches of one kernel and shape took, as far as they were timed. */
+/* The times of the launches of one kernel and shape that were timed. */
 struct kind_times {
     uint64_t fingerprint, sum_ns, timed;
     bool taken;
@@ -37,9 +37,9 @@ size_t ps_recorded_times_bytes(uint32_t length)
 }
 
 /*
- * Of this round and the one before, if that is kept and had the same launch: what came between
- * launches while memory was short makes them longer, never shorter. 0: not known; else 1 more than
- * the duration, as it is kept.
+ * Returns the shorter duration of this round and the one before, if that is kept and had the same
+ * launch. Other work between launches while memory is short makes them longer, never shorter.
+ * Returns 0 if unknown; else the duration + 1, as it is kept.
  */
 static uint64_t shortest_duration(const struct times *m, uint32_t launch)
 {
@@ -55,7 +55,8 @@ static uint64_t shortest_duration(const struct times *m, uint32_t launch)
 }
 
 /*
- * In the middle of the latest rounds that are kept and had the same launch, the lower one of two.
+ * Returns the median of the host's times in the latest rounds that are kept and had the same
+ * launch. Of two middle values the lower one counts.
  */
 static uint64_t usual_host_ns(const struct times *m, uint32_t launch)
 {
@@ -95,7 +96,10 @@ static uint64_t mean_ns(struct kind_times times)
     return times.timed != 0 ? times.sum_ns / times.timed : 0;
 }
 
-/* Streams by the rest of their number: two that share it are taken for one. */
+/*
+ * Returns the bit of the launch's stream: its number modulo 64. Two streams that share a bit count
+ * as one.
+ */
 static uint64_t stream_bit(const struct times *m, uint32_t launch)
 {
     return UINT64_C(1) << ps_kept_launch(m->recorder, m->first + launch)->stream % 64;

@@ -1,6 +1,7 @@
 /*
- * A ring of events (allocations, frees, launches and the accesses behind each), a ring of launches
- * that points into it, and a table of the spans alive now.
+ * The recorder has a ring of events, a ring of launches and a table of the spans alive now. Events
+ * are allocations, frees, launches and the accesses behind each. The launches point into the
+ * events.
  */
 #include "policy/recording/recorder_ring.h"
 
@@ -27,16 +28,19 @@ uint64_t ps_recorder_unknown_spans(const struct ps_recorder *recorder)
 /* ---- the spans alive now ---- */
 
 /*
- * Where a span's search begins. Callers number the lives of one place in the top 16 bits: a place
- * that is allocated and freed again and again stays in the same line of the cache. (Any other
- * numbers do as well.)
+ * Returns the slot where a span's search begins. Callers number the lives of one address in the top
+ * 16 bits. So an address that is allocated and freed repeatedly stays in the same cache line. (Any
+ * other numbers work too.)
  */
 static uint64_t home_of(uint64_t span)
 {
     return ps_hash_u64(span & UINT64_C(0xffffffffffff));
 }
 
-/* The span's slot, or the free one where it would be. The table is never more than half full. */
+/*
+ * Returns the span's slot, or the free one where it would be. The table is never more than half
+ * full.
+ */
 static struct live *find_live(struct ps_recorder *recorder, uint64_t span)
 {
     uint64_t i = home_of(span);
@@ -74,13 +78,15 @@ static void remove_live(struct ps_recorder *recorder, struct live *slot)
     recorder->live_spans--;
 }
 
-/* ---- taking in ---- */
+/* ---- recording ---- */
 
 static struct event *add_event(struct ps_recorder *recorder, enum kind kind, uint64_t span, uint64_t bytes)
 {
     struct event *event = &recorder->event[recorder->events++ % PS_RECORDER_MOMENTS];
 
-    /* The ring is larger than the caches: what is written next is fetched while there is time. */
+    /*
+     * The ring is larger than the caches, so an entry is prefetched 8 events before it is written.
+     */
     __builtin_prefetch(&recorder->event[(recorder->events + 8) % PS_RECORDER_MOMENTS], 1);
     *event = (struct event){.kind = (uint8_t)kind, .span = span, .bytes = bytes, .birth = UINT64_MAX};
     return event;
@@ -136,7 +142,7 @@ void ps_recorder_access(struct ps_recorder *recorder, uint64_t span, uint64_t by
         slot->fixed = fixed;
         return;
     }
-    /* Older than the recorder. */
+    /* The span is older than the recorder. */
     struct live live = {.span = span, .bytes = bytes, .birth = UINT64_MAX, .fixed = fixed};
     add_live(recorder, slot, &live);
 }

@@ -7,14 +7,14 @@
 
 #define FIRST_LINE "penstock-recording 1"
 /*
- * Of one span, launch or bandwidth; and of all spans or launches, which are added up, played some
- * rounds, and looked at for sixteen times the batch.
+ * Limits of one span, launch or bandwidth, and of their sums. Sums are added up, played for some
+ * rounds, and examined for sixteen times the batch.
  */
 #define BYTES_MAX (UINT64_C(1) << 50)
 #define NS_MAX (UINT64_C(1) << 50)
 #define MAPPING_NS_MAX UINT64_C(1000000000)
 #define SUM_MAX (UINT64_C(1) << 56)
-/* Spans, launches and moments: indices have a bit or two to spare. */
+/* The most spans, launches or moments; indices have a bit or two to spare. */
 #define COUNT_MAX (1u << 28)
 
 static const char *const directions[] = {"none", "forward", "backward"};
@@ -95,11 +95,11 @@ static void put_layer(const struct printer *p, const struct penstock_layer *laye
 }
 
 /*
- * What happens at each moment, and which spans each launch names: launch l those at named[first[l]
- * ... first[l + 1]).
+ * The events at each moment, and the spans that each launch names. Launch l names the spans
+ * named[first[l] ... first[l + 1]).
  */
 struct index {
-    uint32_t *span; /* by moment: allocated or freed then; PENSTOCK_NEVER: a launch */
+    uint32_t *span; /* by moment: the span allocated or freed then; PENSTOCK_NEVER: a launch */
     uint32_t *first, *named;
 };
 
@@ -156,7 +156,7 @@ void ps_recording_print(const struct penstock_step *step, void *workspace, ps_re
             continue;
         }
         if (launch == step->launches || step->launch[launch].moment != m)
-            continue; /* something happened then that is no part of the step */
+            continue; /* the event of this moment is no part of the step */
         for (; layer < step->layers && step->layer[layer].first_launch == launch; layer++)
             put_layer(&p, &step->layer[layer]);
         put_number(&p, "l ", step->launch[launch].duration_ns);
@@ -171,14 +171,14 @@ void ps_recording_print(const struct penstock_step *step, void *workspace, ps_re
 
 /* ---- parsing ---- */
 
-/* The text, a line at a time. */
+/* The text, read a line at a time. */
 struct reader {
     const char *at, *end;           /* of the text */
-    const char *word_at, *line_end; /* of the line at hand, without its comment */
+    const char *word_at, *line_end; /* of the current line, without its comment */
     uint32_t line;
 };
 
-/* Goes on to the next line that says something. False at the end of the text. */
+/* Goes to the next line that is not empty. Returns false at the end of the text. */
 static bool next_line(struct reader *r)
 {
     while (r->at < r->end) {
@@ -206,7 +206,7 @@ struct word {
     size_t length;
 };
 
-/* Of length 0 at the end of the line. */
+/* Returns the next word; its length is 0 at the end of the line. */
 static struct word next_word(struct reader *r)
 {
     while (r->word_at < r->line_end && (*r->word_at == ' ' || *r->word_at == '\t' || *r->word_at == '\r'))
@@ -230,7 +230,7 @@ static bool at_line_end(const struct reader *r)
     return next_word(&rest).length == 0;
 }
 
-/* The word as a number up to `most`. */
+/* Reads the word as a number up to `most`. Returns false if it isn't one. */
 static bool number_of(struct word word, uint64_t most, uint64_t *number)
 {
     *number = 0;
@@ -249,7 +249,7 @@ static bool next_number(struct reader *r, uint64_t most, uint64_t *number)
     return number_of(next_word(r), most, number);
 }
 
-/* NS, or NS+HOST_NS. */
+/* Reads NS or NS+HOST_NS. */
 static bool next_times(struct reader *r, uint64_t *ns, uint64_t *host_ns)
 {
     struct word word = next_word(r), host = {0};
@@ -263,7 +263,7 @@ static bool next_times(struct reader *r, uint64_t *ns, uint64_t *host_ns)
     return number_of(word, NS_MAX, ns) && (!plus || number_of(host, NS_MAX, host_ns));
 }
 
-/* What the text adds up to; the arrays, while it is counted, are NULL. */
+/* The contents of the text. The arrays are NULL while they are counted. */
 struct parser {
     struct reader reader;
     const char *problem;
@@ -272,12 +272,12 @@ struct parser {
     struct penstock_step_span *span;
     struct penstock_layer *layer;
     uint32_t *use;
-    uint32_t *named_by; /* by span: the launch that named it last */
-    uint32_t *filled;   /* by span: uses entered so far */
+    uint32_t *named_by; /* by span: the last launch that named it */
+    uint32_t *filled;   /* by span: the number of uses entered so far */
     char *name;
     struct penstock_links links;
     uint64_t budget, slab;
-    uint64_t bytes, ns; /* of all spans, of all launches */
+    uint64_t bytes, ns; /* the sums of all spans and of all launches */
     bool links_given, layer_waits;
 };
 
@@ -386,7 +386,7 @@ static bool parse_launch(struct parser *p)
         if (p->named_by[span] == p->launches)
             return fail(p, "l: a span is named twice");
         p->named_by[span] = p->launches;
-        /* Counted now, entered once first_use is known. */
+        /* Uses are counted now and entered once first_use is known. */
         p->span[span].uses++;
     }
     p->launches++;
@@ -521,7 +521,7 @@ int ps_recording_bytes(const char *text, size_t length, size_t *bytes, struct ps
     return verdict(&p, right, problem);
 }
 
-/* Lives that are whole, and uses within them. */
+/* Checks that each life has both ends, and that uses lie within lives. */
 static bool check_spans(struct parser *p)
 {
     for (uint32_t i = 0; i < p->spans; i++) {
@@ -538,7 +538,7 @@ static bool check_spans(struct parser *p)
     return true;
 }
 
-/* The second time through the launches, which are known to be right. */
+/* Goes through the launches, which are known to be right, a second time and enters the uses. */
 static void enter_uses(struct parser *p, const char *text, size_t length)
 {
     uint32_t first = 0, launch = 0;
@@ -581,7 +581,7 @@ int ps_recording_parse(const char *text, size_t length, void *memory, struct pen
     p.filled = (uint32_t *)(void *)at;
     at += aligned(p.spans * sizeof *p.filled);
     p.name = at;
-    /* The first layer, when the text has no line for it. */
+    /* Set the first layer, in case the text has no line for it. */
     if (p.layers > 0)
         p.layer[0] = (struct penstock_layer){0, PENSTOCK_NEVER, PENSTOCK_DIRECTION_NONE, NULL};
     bool right = parse_lines(&p, text, length);

@@ -1,17 +1,18 @@
 /*
- * A kernel that runs once in every step cuts the stream of launches into steps; one that runs in
- * every layer cuts it into layers and, where one step ends and the next begins, into a piece of
- * another length. So each fingerprint is asked how long its rounds are and whether they repeat: the
- * longest rounds that came twice running belong to the outermost loop, and how often its kernels
- * ran is how many steps there were.
+ * A kernel that runs once in every step cuts the stream of launches into steps. One that runs in
+ * every layer cuts it into layers and, between two steps, a stretch of another length. A round of a
+ * fingerprint is the stretch from one of its launches to the next. For each fingerprint the counter
+ * keeps the length of its rounds and whether they repeat. The longest rounds that came twice in a
+ * row belong to the outermost loop. The number of times that its kernels ran is the number of
+ * steps.
  *
- * Rounds are compared by length and by the sum of what they hold, which takes one subtraction, and
- * not launch by launch; a sum of well-mixed 64-bit numbers does not come out the same by accident.
- * The order within a round is not looked at: streams may interleave.
+ * Rounds are compared by their length and by the sum of their launches' hashes, which takes one
+ * subtraction. Sums of well-mixed 64-bit numbers are not equal by accident. The order within a
+ * round is ignored, because streams may interleave.
  *
- * Limits, on purpose: steps that are never alike (another shape each time) are not recognised, and
- * a program whose evaluation comes round regularly, three times or more, is counted in rounds of
- * training plus evaluation. Proper step detection is the planner's.
+ * Limits, on purpose: steps that are never alike (another shape each time) are not recognised. A
+ * program that evaluates regularly, three times or more, is counted in rounds of training plus
+ * evaluation. Proper step detection is the planner's.
  */
 #include "policy/steps/counter.h"
 
@@ -20,20 +21,20 @@
 
 #include "policy/hash.h"
 
-/* How many slots are looked at for a fingerprint: bounds the work of a launch. */
+/* The number of slots searched for a fingerprint; it bounds the work of a launch. */
 #define PROBES 8
 
 /*
- * A loop counts as the program's own when it makes up at least two thirds of the launches, those of
- * kernels that ran but once left aside: the layers inside a single step do not (backward ones, the
- * longer, are about six in ten), nor does a loop in setting up, nor an accident.
+ * A loop counts as the program's own if it makes up at least two thirds of the launches. Launches
+ * of kernels that ran only once don't count. The layers inside a single step fall short: the
+ * backward layers, the longer ones, are about six in ten. So do loops in the set-up, and accidents.
  */
 #define COVER_OF 3
 #define COVER_AT_LEAST 2
 
 /*
- * So many kernels that run once in a step, agreeing about it, are believed when no step has come
- * twice running yet.
+ * The number of once-a-step kernels that must agree on a step while no step has come twice in a
+ * row.
  */
 #define WITNESSES 3
 
@@ -43,8 +44,9 @@ void ps_step_init(struct ps_step_counter *counter)
 }
 
 /*
- * The fingerprint's slot: its own, a free one, or that of one that never came again and is the
- * longest gone; NULL when there is none.
+ * Returns the fingerprint's own slot, or a free one. Otherwise it clears the slot of the
+ * fingerprint that ran once, longest ago, and returns that one. Returns NULL if there is no such
+ * slot.
  */
 static struct ps_step_slot *find_slot(struct ps_step_counter *counter, uint64_t fingerprint, uint64_t mixed)
 {
@@ -64,20 +66,20 @@ static struct ps_step_slot *find_slot(struct ps_step_counter *counter, uint64_t 
 }
 
 /*
- * Whether so many launches make up enough of the `all` that count for being the program's own loop.
+ * Returns whether `cover` launches are a large enough part of `all` to be the program's own loop.
  */
 static bool is_most(uint64_t cover, uint64_t all)
 {
     return cover * COVER_OF >= all * COVER_AT_LEAST;
 }
 
-/* Whether the repeats of this slot's rounds do. */
+/* Returns whether the repeated rounds of this slot are the program's own loop. */
 static bool is_loop(const struct ps_step_slot *slot, uint64_t all)
 {
     return slot->alike_length != 0 && is_most(slot->alike_cover, all);
 }
 
-/* Takes in the round that has just ended. */
+/* Records the round that has just ended. */
 static void end_round(const struct ps_step_counter *counter, struct ps_step_slot *slot, uint64_t length, uint64_t sum)
 {
     if (length == slot->round_length && sum == slot->round_sum) {
@@ -110,7 +112,7 @@ void ps_step_observe(struct ps_step_counter *counter, uint64_t fingerprint)
     slot->last_sum = counter->sum;
 }
 
-/* How many launches there were of kernels that ran more than once. */
+/* Returns the number of launches of kernels that ran more than once. */
 static uint64_t count_repeated(const struct ps_step_counter *counter)
 {
     uint64_t repeated = counter->launches - counter->passed;
@@ -120,7 +122,7 @@ static uint64_t count_repeated(const struct ps_step_counter *counter)
     return repeated;
 }
 
-/* The rounds of the outermost loop of which some came twice running; 0 when there is none. */
+/* Returns the length of the outermost loop's rounds, if two of them came in a row; else 0. */
 static uint64_t longest_loop(const struct ps_step_counter *counter, uint64_t all)
 {
     uint64_t length = 0;
@@ -133,7 +135,7 @@ static uint64_t longest_loop(const struct ps_step_counter *counter, uint64_t all
     return length;
 }
 
-/* How many of the kernels of the loop with rounds of this length have run `count` times. */
+/* Returns the number of kernels with rounds of `length` in the loop that have run `count` times. */
 static size_t count_agreeing(const struct ps_step_counter *counter, uint64_t all, uint64_t length, uint64_t count)
 {
     size_t agreeing = 0;
@@ -146,8 +148,8 @@ static size_t count_agreeing(const struct ps_step_counter *counter, uint64_t all
 }
 
 /*
- * Some kernels run in setting up too, some only once the first steps are over: the count that most
- * of them share is the steps'.
+ * Returns the number of runs that most of the loop's kernels share. Some kernels also run in the
+ * set-up, and some begin only after the first steps.
  */
 static uint64_t count_by_majority(const struct ps_step_counter *counter, uint64_t all, uint64_t length)
 {
@@ -168,8 +170,8 @@ static uint64_t count_by_majority(const struct ps_step_counter *counter, uint64_
 }
 
 /*
- * How many kernels had the same latest round as this one, seen from their own place in it, and ran
- * as often.
+ * Returns the number of kernels that ran equally often and whose latest round had the same
+ * launches. Each sees that round from its own place in it.
  */
 static size_t count_witnesses(const struct ps_step_counter *counter, const struct ps_step_slot *slot)
 {
@@ -184,9 +186,9 @@ static size_t count_witnesses(const struct ps_step_counter *counter, const struc
 }
 
 /*
- * The first two or three steps have no round that came twice running. But the rounds of all kernels
- * that run once a step hold the same launches, from different starting points, and several kernels
- * whose rounds do are no accident.
+ * Counts the first two or three steps, in which no round has come twice in a row. The rounds of all
+ * kernels that run once a step hold the same launches, from different starting points. Several
+ * kernels with such rounds are no accident.
  */
 static uint64_t count_by_witnesses(const struct ps_step_counter *counter, uint64_t all)
 {

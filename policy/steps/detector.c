@@ -1,77 +1,88 @@
 /*
- * Two searches run side by side. In history: a cursor walks beside the newest launch at a fixed
- * distance; when everything has been equal for a whole distance, the last launches repeat those
- * before them, and the distance is a step's length if nothing else speaks against it. In the known
- * patterns: some launches running that fit exactly one place of one of them. Cursors and places are
- * looked up by the hash of the latest few fingerprints (a gram); a hash only ever suggests, and
- * fingerprints themselves are compared before anything is believed.
+ * The detector runs two searches side by side.
+ *
+ * In history, a cursor walks beside the newest launch at a fixed distance. When a whole distance
+ * has been equal, the last launches repeat those before them. The distance is then a step's length
+ * unless something else speaks against it.
+ *
+ * In the known patterns, the detector looks for a few successive launches that fit exactly one
+ * place of one pattern.
+ *
+ * Cursors and places are looked up by the hash of the latest few fingerprints (a gram). A hash only
+ * suggests a match; the fingerprints themselves are compared before a match is accepted.
  */
 #include "policy/steps/pattern.h"
 #include "policy/steps/resync.h"
 
 #include <string.h>
 
-#define LATEST (2 * RING) /* slots of the index from grams to where they were last seen */
+#define LATEST (2 * RING) /* slots of the index from each gram to its last launch */
 #define CURSORS 6
 #define POWERS 18 /* 2^17 launches is the longest step */
 
-/* A shorter match than this is not believed: a kernel that runs a few times over is no step. */
+/* The shortest match that is accepted. A kernel that runs a few times in a row is no step. */
 #define MATCH_MIN 64
 
 /*
- * A step this long is believed in when a quarter of it has come again: a training of a few long
- * steps would else be over before it has a plan. If it breaks off before it has come round whole it
- * is forgotten, as if it had never been found.
+ * A step of at least EARLY_FROM launches is accepted when a quarter of it has come again. Otherwise
+ * a training of a few long steps would end before it has a plan. If such a pattern breaks off
+ * before one whole round, it is forgotten.
  */
 #define EARLY_FROM 1024
 #define EARLY_PART 4
 
 /*
- * One launch in so many may use what was last used longer ago than a step: batches of a data set
- * that lives on the device, say.
+ * One launch in this many may use a span whose last use is longer ago than a step. An example is
+ * the batches of a data set that lives on the device.
  */
 #define FAR_ONE_IN 64
 
-/* Recognised so often and lost again before its end: what it took the place of comes back. */
+/*
+ * A pattern that was recognised and lost before its end this many times no longer supersedes
+ * others.
+ */
 #define STRIKES 3
 
 /*
- * With no span to tell, this many rounds of a shorter step and something else are a longer step;
- * more are a loop with a visitor.
+ * Where spans give no evidence, up to this many rounds of a shorter step, and a rest, are a longer
+ * step. With more rounds they are a loop with an occasional visitor.
  */
 #define ROUNDS_IN_LONGER UINT64_C(16)
 
 #define REACH_MAX UINT32_C(0x7fffffff)
-#define MARKED UINT32_C(0x80000000) /* beside a launch's reach: the program marked the end of a step before it */
+/* A bit beside a launch's reach: the program marked the end of a step before this launch. */
+#define MARKED UINT32_C(0x80000000)
 
 /* A place in history that has been equal to the newest launches for some time. */
 struct cursor {
     uint64_t distance;
-    uint64_t match; /* launches that were equal; 0: the cursor is free */
-    uint64_t check; /* not to be looked at again before so many launches were observed */
+    uint64_t match; /* the number of launches that were equal; 0: the cursor is free */
+    uint64_t check; /* not examined again before `count` reaches this */
 };
 
 struct ps_steps {
     uint64_t count;         /* launches observed */
-    uint64_t hash;          /* of all of them */
+    uint64_t hash;          /* of all launches */
     uint64_t power[POWERS]; /* BASE to the power of 2^i */
-    bool mark;              /* the next launch is the first behind a mark */
-    uint64_t last_mark;     /* launches observed when the last mark came, + 1 */
+    bool mark;              /* the next launch is the first one after a mark */
+    uint64_t last_mark;     /* `count` at the last mark, + 1; 0: no mark yet */
     bool following;
-    uint32_t slot, position; /* of what is followed */
-    uint64_t followed;       /* launches since it was found or recognised */
-    uint32_t lost_slot;      /* what was lost last; NOWHERE: nothing, or it is forgotten */
+    uint32_t slot, position; /* of the pattern that is followed */
+    uint64_t followed;       /* launches since that pattern was found or recognised */
+    uint32_t lost_slot;      /* the pattern that was lost last; NOWHERE: none, or it is forgotten */
     struct ps_resync lost_place;
-    uint64_t foreign;      /* grams running that no pattern has */
-    uint64_t last_foreign; /* launches observed when the last of them was a launch that no pattern has */
-    uint32_t known;        /* bit for each pattern: it had the gram before this one */
+    uint64_t foreign; /* the number of successive grams that no pattern has */
+    /* `count` when the latest launch that no pattern has was seen. */
+    uint64_t last_foreign;
+    uint32_t known; /* a bit for each pattern: it has the previous gram */
     struct cursor cursor[CURSORS];
-    uint32_t broken;       /* slot of a pattern that was believed in early and has broken off; NOWHERE: none */
-    uint32_t broken_at;    /* its launch that did not come */
-    uint64_t broken_count; /* launches observed then, that one included */
+    /* Slot of a pattern that was accepted early and has broken off; NOWHERE: none. */
+    uint32_t broken;
+    uint32_t broken_at;    /* position of the expected launch that did not come */
+    uint64_t broken_count; /* `count` then, with the launch that came instead */
     uint64_t in_pattern, steps, lost, found;
     uint64_t fingerprint[RING];
-    uint64_t prefix[RING]; /* hash of all launches up to this one */
+    uint64_t prefix[RING]; /* hash of all launches up to and with this one */
     uint32_t reach[RING];
     uint32_t latest[LATEST]; /* low half of the number of the gram's last launch */
     struct pattern pattern[PS_PATTERNS_MAX];
@@ -79,7 +90,10 @@ struct ps_steps {
 
 /* ---- hashes ---- */
 
-/* Hash of all launches up to number `launch`, itself included; -1 stands before the first one. */
+/*
+ * Returns the hash of all launches up to and with number `launch`. UINT64_MAX (-1) stands before
+ * the first launch.
+ */
 static uint64_t prefix_of(const struct ps_steps *steps, uint64_t launch)
 {
     return launch == UINT64_MAX ? 0 : steps->prefix[launch % RING];
@@ -114,7 +128,7 @@ void ps_steps_init(struct ps_steps *steps)
     steps->slot = steps->broken = steps->lost_slot = NOWHERE;
 }
 
-/* Whether a pattern that contains this one is in force: then this one is not looked for. */
+/* Returns whether a pattern that contains this one is in force. This one is then not looked for. */
 static bool is_superseded(const struct ps_steps *steps, const struct pattern *pattern)
 {
     if (pattern->superseded_by == NOWHERE)
@@ -124,7 +138,7 @@ static bool is_superseded(const struct ps_steps *steps, const struct pattern *pa
 }
 
 /*
- * Whether so many launches have come again that the cursor's distance is believed to be a step's
+ * Returns whether enough launches have come again to accept the cursor's distance as a step's
  * length.
  */
 static bool is_believed(const struct ps_steps *steps, const struct cursor *cursor)
@@ -157,8 +171,8 @@ static struct ps_steps_state state_of(const struct ps_steps *steps, enum ps_step
 }
 
 /*
- * What is no longer than a pattern, or only that pattern again and again, has nothing to say any
- * more.
+ * Frees the cursors with at most this distance. They can only find the pattern itself, its
+ * repetitions, or a part of it.
  */
 static void drop_cursors(struct ps_steps *steps, uint64_t distance)
 {
@@ -178,7 +192,7 @@ static void start_following(struct ps_steps *steps, uint32_t slot, uint32_t posi
     drop_cursors(steps, steps->pattern[slot].length);
 }
 
-/* The pattern has come round whole: what it contains is not looked for any more. */
+/* Marks a pattern that has had one whole round. It supersedes the patterns that it contains. */
 static void make_whole(struct ps_steps *steps, uint32_t slot)
 {
     struct pattern *pattern = &steps->pattern[slot];
@@ -206,11 +220,11 @@ static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
         steps->lost++;
         steps->lost_slot = steps->slot;
         ps_resync_begin(&steps->lost_place, pattern, expected, fingerprint);
-        steps->foreign = 1; /* if it has a place after all, that costs one launch of the run */
+        /* if this launch has a place in a pattern after all, the run counts one launch too many */
+        steps->foreign = 1;
         steps->known = UINT32_MAX;
         /*
-         * From being recognised to being lost it can be a gram short of a round, and a good step
-         * all the same.
+         * A good step may be up to a gram short of a round between being recognised and being lost.
          */
         pattern->strikes = steps->followed + GRAM < pattern->length ? pattern->strikes + 1 : 0;
         if (!pattern->is_whole) {
@@ -241,9 +255,10 @@ static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
 /* ---- recognising ---- */
 
 /*
- * A gram that has one place in a pattern says where the program is. One with several says it too
- * when the program has only just come into the pattern: then it is the first of them, since one
- * enters a loop over layers at its first layer.
+ * Recognises a pattern by the newest gram. A gram with a single place in a pattern tells where the
+ * program is. A gram with several places does so too if the program has only just entered the
+ * pattern. It is then at the first of them, because a loop over layers is entered at its first
+ * layer.
  */
 static bool recognise(struct ps_steps *steps, uint64_t fingerprint, uint64_t gram)
 {
@@ -290,7 +305,7 @@ static bool recognise(struct ps_steps *steps, uint64_t fingerprint, uint64_t gra
 
 /* ---- finding ---- */
 
-/* Takes up the place where the newest gram was seen last. */
+/* Starts a cursor at the place where the newest gram was seen last. */
 static void add_cursor(struct ps_steps *steps, uint64_t gram)
 {
     uint64_t now = steps->count - 1;
@@ -308,8 +323,8 @@ static void add_cursor(struct ps_steps *steps, uint64_t gram)
             worst = cursor;
     }
     /*
-     * How long the two places have been equal already: the longest power of two that is, then the
-     * next in front of it.
+     * Count how long the two places have been equal already. The largest power of two that is equal
+     * comes first, then the next smaller ones before it.
      */
     uint64_t match = 0;
     uint64_t limit = (steps->count < RING ? steps->count : RING - 1) - distance;
@@ -339,23 +354,27 @@ static void walk_cursors(struct ps_steps *steps, uint64_t fingerprint)
     }
 }
 
-/* What the launches of one distance say about it. */
+/* What the launches of one distance tell about it as a step's length. */
 struct evidence {
     uint64_t sum;
-    uint64_t farthest; /* the longest reach that is no longer than the distance */
-    bool
-        /*
-         * something is used that was there when the distance began: what is never used again is set
-         * up, not stepped through
-         */
-        carried;
-    uint64_t retry; /* 0: reaches don't speak against it; else launches observed when that may have changed */
+    uint64_t farthest; /* the longest reach that is within `reach_max` */
+    /*
+     * A span is used that was used before the distance began. Spans that are never used again
+     * belong to a set-up, not to a step.
+     */
+    bool carried;
+    /*
+     * 0: reaches don't speak against the distance. Otherwise `count` at which that may have
+     * changed.
+     */
+    uint64_t retry;
 };
 
 /*
- * `reach_max`: what a reach may be in a step; the distance, or what it was the round before. Only
- * the last `looked_at` launches, those that have come again, can speak against it: what came once,
- * in a program's first step, may reach back to the set-up before it.
+ * Examines the reaches of the last launches. `reach_max` is the longest reach allowed in a step:
+ * the distance, or that of the round before. Only the last `looked_at` launches, which have come
+ * again, can speak against the distance. A launch that came once, in a program's first step, may
+ * reach back to the set-up before it.
  */
 static struct evidence look_back(const struct ps_steps *steps, uint64_t distance, uint64_t looked_at,
                                  uint64_t reach_max)
@@ -380,8 +399,8 @@ static struct evidence look_back(const struct ps_steps *steps, uint64_t distance
 }
 
 /*
- * Whether most of the last launches, a distance of them, belong to the pattern. An inner loop is no
- * step however often it goes round.
+ * Returns whether at least half of the last `distance` launches belong to the pattern. An inner
+ * loop is no step, however often it runs.
  */
 static bool covers(const struct ps_steps *steps, const struct pattern *pattern, uint64_t distance)
 {
@@ -396,11 +415,13 @@ static bool covers(const struct ps_steps *steps, const struct pattern *pattern, 
 }
 
 /*
- * Whether a shorter step that went round inside this distance is the better one. It is when all
- * that came in between belongs to a known step as well: steps in changing order. Else the longer
- * step is needed when some span is idle for all of it but less than a shorter round: what
- * accumulating gradients leaves for the update. Evaluating now and then makes no such span. With no
- * span to tell, a short rest beside a few shorter rounds is taken for an update, too.
+ * Returns whether a shorter step that came round inside this distance is the better one.
+ *
+ * It is if all launches in between belong to a known step too: the program then runs steps in
+ * changing order. Otherwise the longer step is needed if a span is idle for all of it but less than
+ * a shorter round. Accumulated gradients leave such spans for the update; an occasional evaluation
+ * doesn't. Where spans give no evidence, a short rest beside a few shorter rounds counts as an
+ * update too.
  */
 static bool has_shorter(const struct ps_steps *steps, uint64_t distance, uint64_t farthest)
 {
@@ -422,8 +443,9 @@ static bool has_shorter(const struct ps_steps *steps, uint64_t distance, uint64_
 }
 
 /*
- * The known pattern that the last launches are a round of, from wherever it begins; *position: what
- * comes next in it, or NOWHERE if unclear.
+ * Returns the slot of the known pattern of which the last launches are one round, in any rotation.
+ * Returns NOWHERE if there is none. *position is then the place of the next launch in it, or
+ * NOWHERE if unclear.
  */
 static uint32_t find_known(const struct ps_steps *steps, uint64_t distance, uint64_t sum, uint32_t *position)
 {
@@ -443,7 +465,7 @@ static uint32_t find_known(const struct ps_steps *steps, uint64_t distance, uint
     return NOWHERE;
 }
 
-/* The slot for a new pattern: a free one, or that of the pattern that was not seen for longest. */
+/* Returns the slot for a new pattern: a free one, or that of the pattern seen longest ago. */
 static uint32_t take_slot(const struct ps_steps *steps)
 {
     uint32_t slot = 0;
@@ -456,8 +478,8 @@ static uint32_t take_slot(const struct ps_steps *steps)
 }
 
 /*
- * Compares the last two rounds, launch by launch, or what there is of them; how many at their end
- * are the same.
+ * Compares the last two rounds launch by launch, as far back as they are equal. Returns the number
+ * of launches at their ends that are equal.
  */
 static uint64_t compare_rounds(const struct ps_steps *steps, uint64_t distance)
 {
@@ -469,7 +491,7 @@ static uint64_t compare_rounds(const struct ps_steps *steps, uint64_t distance)
     return same;
 }
 
-/* `but`: a slot that has a new pattern by now. */
+/* Forgets the pattern that broke off, unless its slot is `but`, which already has a new pattern. */
 static void forget_broken(struct ps_steps *steps, uint32_t but)
 {
     if (steps->broken != NOWHERE && steps->broken != but) {
@@ -505,13 +527,13 @@ static void learn(struct ps_steps *steps, uint64_t distance, uint64_t sum, bool 
     start_following(steps, slot, 0);
 }
 
-/* Whether the program has said that a step began so many launches ago. */
+/* Returns whether the program marked the begin of a step `distance` launches ago. */
 static bool begins_at_mark(const struct ps_steps *steps, uint64_t distance)
 {
     return steps->reach[(steps->count - distance) % RING] & MARKED;
 }
 
-/* Whether the program's own marks, where it makes them, agree that a step has just ended. */
+/* Returns whether the program's own marks, if it makes them, agree that a step has just ended. */
 static bool ends_at_mark(const struct ps_steps *steps, uint64_t distance)
 {
     return steps->last_mark == 0 || steps->last_mark - 1 < steps->count - distance || begins_at_mark(steps, distance);
@@ -524,11 +546,11 @@ static enum ps_steps_event try_cursor(struct ps_steps *steps, struct cursor *cur
 
     if (!ends_at_mark(steps, distance))
         return PS_STEPS_NOTHING;
-    /* A look costs a round's length: not too many of them a round. */
+    /* Looking back costs a round's length, so it is done at most about eight times a round. */
     cursor->check = steps->count + distance / 8 + 1;
     /*
-     * Of a short distance all that had to match is looked at: an optimizer that updates large
-     * tensors in pieces launches the same kernel again and again, and now and then goes on to the
+     * At a short distance, all launches that had to match are examined. An optimizer that updates
+     * large tensors in pieces launches the same kernel repeatedly. Now and then it goes on to the
      * next tensors.
      */
     uint64_t looked_at = distance > MATCH_MIN ? distance : MATCH_MIN;
@@ -540,8 +562,8 @@ static enum ps_steps_event try_cursor(struct ps_steps *steps, struct cursor *cur
         return PS_STEPS_NOTHING;
     }
     /*
-     * All that outlives a small model's steps may be too small to be managed; who marks them knows
-     * that they are steps.
+     * The spans that outlive a small model's steps may all be too small to be managed. A program
+     * that marks its steps knows that they are steps.
      */
     if (!evidence.carried && !begins_at_mark(steps, distance))
         return PS_STEPS_NOTHING;
@@ -557,7 +579,7 @@ static enum ps_steps_event try_cursor(struct ps_steps *steps, struct cursor *cur
     if (has_shorter(steps, distance, evidence.farthest))
         return PS_STEPS_NOTHING;
     uint64_t same = compare_rounds(steps, distance);
-    if (same < cursor->match && same < distance) { /* the hashes had said more */
+    if (same < cursor->match && same < distance) { /* the hashes had claimed a longer match */
         cursor->match = same;
         if (!is_believed(steps, cursor))
             return PS_STEPS_NOTHING;
@@ -567,8 +589,8 @@ static enum ps_steps_event try_cursor(struct ps_steps *steps, struct cursor *cur
 }
 
 /*
- * The shortest distance that holds; while a pattern is followed, only what is longer and not that
- * pattern again and again.
+ * Tries the cursors from the shortest distance up. While a pattern is followed, only distances
+ * longer than the pattern and than the launches that followed it are tried.
  */
 static enum ps_steps_event try_cursors(struct ps_steps *steps)
 {
@@ -594,14 +616,14 @@ static enum ps_steps_event try_cursors(struct ps_steps *steps)
 }
 
 /*
- * What was believed early has broken off, and now things go on as they did further along in it: the
- * launches between came once and are no part of the step. Most optimizers make their state so, in
- * the first step.
+ * Handles a pattern that was accepted early and broke off, when the launches now continue further
+ * along in it. The launches in between came once and are no part of the step. Most optimizers make
+ * their state this way, in the first step.
  */
 static enum ps_steps_event go_on_without(struct ps_steps *steps, uint64_t gram)
 {
     struct pattern *pattern = &steps->pattern[steps->broken];
-    uint64_t since = steps->count - steps->broken_count + 1; /* the launch that was another one included */
+    uint64_t since = steps->count - steps->broken_count + 1; /* with the launch that differed */
     uint64_t now = steps->count - 1;
 
     if (since > pattern->length / EARLY_PART) {
@@ -611,16 +633,16 @@ static enum ps_steps_event go_on_without(struct ps_steps *steps, uint64_t gram)
     if (since < GRAM)
         return PS_STEPS_NOTHING;
     uint32_t place = ps_step_pattern_find(pattern, gram, steps->fingerprint, now);
-    /* Where one launch was another, recognise() has gone on already. */
+    /* After one replaced launch, recognise() has gone on already. */
     if (place == NOWHERE || (place & ~AMBIGUOUS) <= steps->broken_at + since)
         return PS_STEPS_NOTHING;
-    place &= ~AMBIGUOUS; /* of several the first: one comes to a loop at its beginning */
+    place &= ~AMBIGUOUS; /* of several places the first: a loop is entered at its beginning */
     uint64_t left_out = place - steps->broken_at - since, distance = pattern->length - left_out;
     if (distance < EARLY_FROM || distance + GRAM > steps->count || !same_gram(steps, now, now - distance) ||
         !ends_at_mark(steps, distance))
         return PS_STEPS_NOTHING;
     struct evidence evidence = look_back(steps, distance, distance, pattern->length);
-    if (evidence.retry != 0 || !evidence.carried) { /* a look costs a round's length: one must do */
+    if (evidence.retry != 0 || !evidence.carried) { /* looking back costs a round's length: it is done once */
         forget_broken(steps, NOWHERE);
         return PS_STEPS_NOTHING;
     }
@@ -628,7 +650,7 @@ static enum ps_steps_event go_on_without(struct ps_steps *steps, uint64_t gram)
     return PS_STEPS_FOUND;
 }
 
-/* ---- what callers call ---- */
+/* ---- interface ---- */
 
 struct ps_steps_state ps_steps_observe(struct ps_steps *steps, struct ps_step_launch launch)
 {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Whether the gram that ends with launch `launch` is the pattern's before `position`. */
+/* Returns whether the gram that ends with launch `launch` precedes `position` in the pattern. */
 static bool gram_fits(const struct pattern *pattern, uint32_t position, const uint64_t *history, uint64_t launch)
 {
     for (uint64_t i = 0; i < GRAM; i++) {
@@ -34,7 +34,7 @@ static bool same_pattern_gram(const struct pattern *pattern, uint32_t a, uint32_
     return true;
 }
 
-/* The hash of the gram before `position`. A pattern is a ring. */
+/* Returns the hash of the gram before `position`. A pattern is a ring. */
 static uint64_t pattern_gram(const struct pattern *pattern, uint32_t position)
 {
     uint64_t hash = 0;

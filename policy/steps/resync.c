@@ -4,7 +4,9 @@
 
 #define SHIFTS PS_RESYNC_SHIFTS
 
-/* Later than this only a launch that was another one is believed in. */
+/*
+ * After this many launches, only a replaced launch is considered, not an inserted or a missing one.
+ */
 #define SHIFTED_WITHIN 32
 
 void ps_resync_begin(struct ps_resync *lost, const struct pattern *pattern, uint32_t expected, uint64_t fingerprint)
@@ -18,7 +20,7 @@ uint32_t ps_resync_look(struct ps_resync *lost, const struct pattern *pattern, u
 {
     uint32_t found = NOWHERE, found_away = UINT32_MAX;
 
-    if (!pattern->length) /* forgotten meanwhile */
+    if (!pattern->length) /* the pattern was forgotten meanwhile */
         return NOWHERE;
     const uint32_t shifts = lost->looked < SHIFTED_WITHIN && pattern->length > 2 * SHIFTS ? SHIFTS : 0;
     const uint32_t most = pattern->is_whole ? SHIFTS + shifts : SHIFTS;
