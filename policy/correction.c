@@ -2,13 +2,11 @@
 
 #include <string.h>
 
-/*
- * A wait that is longer than predicted by less than this is left alone: rounds differ by as much.
- */
+/* A wait that exceeds the prediction by less than this is left alone: rounds differ by as much. */
 #define WORTH_NS 1000000u
 /*
- * Rounds from a shift to the first whole one under it, by which it is judged; and to the last that
- * is looked at if that one was no better.
+ * The rounds after a shift, up to the first whole one, which judges the shift. And the rounds up to
+ * the last one that is considered, if the first was no better.
  */
 #define ROUNDS_TO_JUDGE 2u
 #define ROUNDS_TO_GIVE_UP 3u
@@ -17,21 +15,20 @@ struct ps_correction {
     uint32_t launches, moves, grace;
     struct penstock_move *move;
     uint64_t *duration;     /* by launch, ns */
-    uint64_t *predicted;    /* by launch: the waits for the reloads that it needs, ns */
-    uint64_t *late;         /* by launch: how much longer than predicted it waited in the round before, ns */
-    uint32_t *reloads;      /* by launch: how many it needs */
-    uint8_t *settled;       /* by launch: nothing is tried any more */
+    uint64_t *predicted;    /* by launch: the predicted waits for the reloads that it needs, ns */
+    uint64_t *late;         /* by launch: the wait beyond the prediction in the previous round, ns */
+    uint32_t *reloads;      /* by launch: the number of reloads that it needs */
+    uint8_t *settled;       /* by launch: its reloads are not shifted any more */
     uint32_t *planned_from; /* by move */
-    uint32_t *before;       /* by move: where it began before the trial */
-    uint32_t
-        /*
-         * the launch whose reloads were shifted last, while it is not known whether it helped; or
-         * PENSTOCK_NEVER
-         */
-        trial;
-    uint32_t rounds;       /* since then */
-    uint64_t total, hoped; /* the step's waits before it, and by how much they were to become shorter, ns */
-    uint64_t last_total;   /* the step's waits in the round before, ns */
+    uint32_t *before;       /* by move: its reload_from before the trial */
+    /*
+     * The launch whose reloads were shifted last, until it is known whether that helped; else
+     * PENSTOCK_NEVER.
+     */
+    uint32_t trial;
+    uint32_t rounds;       /* rounds since that shift */
+    uint64_t total, hoped; /* the step's waits before the shift, and the hoped reduction, ns */
+    uint64_t last_total;   /* the step's waits in the previous round, ns */
 };
 
 static size_t rounded(size_t bytes)
@@ -89,7 +86,10 @@ struct ps_correction *ps_correction_init(void *memory, const struct penstock_ste
     return c;
 }
 
-/* So much time earlier, as far as the eviction lets. False: it is there already. */
+/*
+ * Begins the move's reload `ns` earlier, as far as its eviction allows. Returns false if it can't
+ * begin earlier.
+ */
 static bool begin_earlier(const struct ps_correction *c, uint32_t move, uint64_t ns)
 {
     struct penstock_move *m = &c->move[move];
@@ -107,7 +107,7 @@ static bool begin_earlier(const struct ps_correction *c, uint32_t move, uint64_t
     return true;
 }
 
-/* Whether the trial helped; if not, all is as it was. True: something has changed. */
+/* Judges the trial and undoes it if it didn't help. Returns true if a reload_from has changed. */
 static bool judge(struct ps_correction *c, uint64_t total)
 {
     uint32_t launch = c->trial;
@@ -126,8 +126,8 @@ static bool judge(struct ps_correction *c, uint64_t total)
 }
 
 /*
- * Notes by how much each launch was late, and returns the one that was latest in this round and the
- * one before, in both by `*most` ns.
+ * Stores the lateness of each launch. Returns the launch that was latest in both this round and the
+ * previous one, by at least `*most` ns in each.
  */
 static uint32_t find_worst(struct ps_correction *c, const uint64_t *waited, uint64_t *most)
 {
@@ -146,7 +146,7 @@ static uint32_t find_worst(struct ps_correction *c, const uint64_t *waited, uint
     return worst;
 }
 
-/* Begins the launch's reloads earlier by so much. False: they are there already. */
+/* Begins the launch's reloads `ns` earlier. Returns false if none can begin earlier. */
 static bool try_earlier(struct ps_correction *c, uint32_t launch, uint64_t ns)
 {
     bool changed = false;
@@ -182,7 +182,7 @@ bool ps_correction_round(struct ps_correction *c, const uint64_t *waited)
     c->rounds = 0;
     c->total = less;
     c->hoped = most;
-    c->late[worst] = 0; /* what comes next is measured under the new points */
+    c->late[worst] = 0; /* the next waits are measured with the new reload_from */
     return true;
 }
 

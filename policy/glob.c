@@ -3,8 +3,8 @@
 #include <stddef.h>
 
 /*
- * The set that begins at `pattern` ("[...]"): whether it holds c. Returns what follows it, or NULL
- * when it never ends (then [ is a plain one).
+ * Sets *holds to whether the set that begins at `pattern` ("[...]") holds c. Returns the text
+ * behind the set, or NULL if the set never ends; then [ is a plain character.
  */
 static const char *match_set(const char *pattern, unsigned char c, bool *holds)
 {
@@ -32,7 +32,10 @@ static const char *match_set(const char *pattern, unsigned char c, bool *holds)
     return at + 1;
 }
 
-/* Whether the first thing in `pattern` (not a *) stands for c; *rest is what follows it. */
+/*
+ * Returns whether the first element of `pattern` (not a *) matches c; *rest is the pattern behind
+ * it.
+ */
 static bool match_one(const char *pattern, char c, const char **rest)
 {
     bool holds = false;
@@ -54,7 +57,8 @@ static bool match_one(const char *pattern, char c, const char **rest)
 
 bool ps_glob_matches(const char *pattern, const char *text)
 {
-    const char *after_star = NULL; /* where to take up again, with one more character given to the last * */
+    /* The place behind the last *, to continue from after giving that * one more character. */
+    const char *after_star = NULL;
     const char *star_text = NULL;
     const char *rest;
 

@@ -1,18 +1,20 @@
 /*
- * The policy `layers`: by hand. What a forward layer leaves for backward is evicted after the layer
- * that used it last in forward, and reloaded some layers ahead of the one that needs it, as far as
- * the options say; largest spans first, as much as the budget needs and the slab holds.
+ * The policy `layers`, which the user controls by hand. A span that forward leaves for backward is
+ * evicted after the layer that used it last in forward. It is reloaded some layers ahead of the one
+ * that needs it. The options set both distances. The largest spans move first, as many as the
+ * budget requires and the slab holds.
  *
- * Visits. Markers give stretches; what counts are *transitions*: the step is a sequence of visits
- * to layers, each in a direction. A stretch that is no layer belongs to the visit before it.
- * Neighbouring stretches of one layer are one visit. In a phase (consecutive visits in one
- * direction) of backward each layer is visited once, around its longest stretch; its other
- * stretches in that phase are strays, which belong to whatever visit they lie in: autograd runs the
- * nodes that accumulate gradients when it likes, in the midst of other layers' backward. Forward
- * has no strays, but may come twice in a row (an evaluation): there a phase ends when its first
- * layer comes again.
+ * Visits. Markers give stretches, but only *transitions* count. The step is a sequence of visits to
+ * layers, each in a direction. A stretch that is no layer belongs to the visit before it.
+ * Neighbouring stretches of one layer are one visit.
  *
- * The step is a ring. It is turned here so that it begins where forward does; positions count from
+ * A phase is a row of visits in one direction. In a phase of backward each layer is visited once,
+ * around its longest stretch. Its other stretches in that phase are strays; they belong to the
+ * visit that they lie in. They exist because autograd runs the nodes that accumulate gradients at
+ * any time, amid other layers' backward. Forward has no strays, but may come twice in a row (an
+ * evaluation). A phase of forward ends when its first layer comes again.
+ *
+ * The step is a ring. Here it is turned so that it begins where forward does; positions count from
  * there.
  */
 #include <penstock/policy.h>
@@ -25,17 +27,18 @@
 #include "policy/planner/range_max.h"
 
 struct visit {
-    uint32_t entry; /* position of its first launch; it ends where the next one begins */
+    uint32_t entry; /* position of its first launch; it ends where the next visit begins */
     uint32_t number;
     enum penstock_direction direction;
-    uint32_t place;    /* which of its phase's visits it is, from 0 */
+    uint32_t place;    /* its number among its phase's visits, from 0 */
     uint32_t turn;     /* the first backward visit after it, or the number of visits */
-    uint32_t launches; /* while visits are being found: of the stretch */
+    uint32_t launches; /* while visits are being found: launches of the stretch */
     bool stray;        /* while visits are being found */
-    uint32_t highest;  /* of a turn: the first visit from there on that needs something reloaded; UINT32_MAX: none */
+    /* Of a turn: the first visit from there on that needs a reload; UINT32_MAX: none. */
+    uint32_t highest;
 };
 
-/* A gap that may be used. Positions, not launches. */
+/* A gap in which a move is possible. Its fields are positions, not launches. */
 struct candidate {
     uint64_t bytes;
     uint32_t span;
@@ -51,7 +54,7 @@ struct work {
     uint32_t *visit_of; /* by position */
     struct candidate *candidate;
     uint32_t candidates;
-    struct ps_range_max device, host; /* bytes held at each position: on the device; on slots */
+    struct ps_range_max device, host; /* bytes held at each position: on the device; in slots */
 };
 
 /* ---- positions ---- */
@@ -68,7 +71,7 @@ static uint32_t launch_at(const struct work *w, uint32_t position)
     return (uint32_t)(launch >= w->step->launches ? launch - w->step->launches : launch);
 }
 
-/* The position of the first launch at or after a moment, in the next round if need be. */
+/* Returns the position of the first launch at or after a moment, which may be in the next round. */
 static uint32_t position_after(const struct work *w, uint32_t moment)
 {
     return position_of(w, ps_launch_from(w->step, moment) % w->step->launches);
@@ -82,8 +85,8 @@ static bool is_layer(const struct penstock_layer *layer)
 }
 
 /*
- * The stretch where forward begins after something that was not forward, or the number of layers if
- * there is none.
+ * Returns the stretch where forward begins after backward. Returns the number of layers if there is
+ * none.
  */
 static uint32_t first_forward(const struct penstock_step *step)
 {
@@ -103,7 +106,7 @@ static uint32_t first_forward(const struct penstock_step *step)
     return step->layers;
 }
 
-/* Fills the visits with all stretches of layers, neighbours of one layer joined. */
+/* Fills the visits with all stretches of layers; neighbours of one layer are joined. */
 static void list_stretches(struct work *w, uint32_t first)
 {
     const struct penstock_step *step = w->step;
@@ -135,7 +138,7 @@ static int by_entry(const void *a, const void *b)
     return x->entry < y->entry ? -1 : x->entry > y->entry;
 }
 
-/* By layer, the longest first, the earlier one of equals. */
+/* Orders by layer, then the longest first, then the earliest first. */
 static int by_length(const void *a, const void *b)
 {
     const struct visit *x = a, *y = b;
@@ -148,9 +151,9 @@ static int by_length(const void *a, const void *b)
 }
 
 /*
- * The stretches of a phase of backward become its visits. A visit is entered with the first stretch
- * of its layer after the longest one of the visit before it: the strays in between may cut off its
- * beginning. Returns how many are left.
+ * Turns the stretches of a phase of backward into visits. A visit begins with the first stretch of
+ * its layer after the longest one of the visit before it. The strays in between may cut off its
+ * beginning. Returns the number of visits.
  */
 static uint32_t drop_strays(struct visit *stretch, uint32_t n)
 {
@@ -205,7 +208,7 @@ static void find_visits(struct work *w)
     }
 }
 
-/* The layers of the longest forward phase. */
+/* Returns the number of layers of the longest forward phase. */
 static uint32_t forward_layers(const struct work *w)
 {
     uint32_t most = 0;
@@ -218,7 +221,9 @@ static uint32_t forward_layers(const struct work *w)
 
 /* ---- gaps ---- */
 
-/* The last launch of the visit so many after this one; UINT32_MAX when the step is over before. */
+/*
+ * Returns the last position of the visit `after` visits later; UINT32_MAX if the step ends before.
+ */
 static uint32_t last_of(const struct work *w, uint32_t visit, uint32_t after)
 {
     uint64_t next = (uint64_t)visit + after + 1;
@@ -235,10 +240,7 @@ static bool is_saved_for_backward(const struct work *w, const struct penstock_st
     return w->visit[w->visit_of[position_after(w, span->born)]].direction == PENSTOCK_DIRECTION_FORWARD;
 }
 
-/*
- * The gap between two uses that follow each other, if it begins in forward and backward begins in
- * it.
- */
+/* Adds the gap between two successive uses, if it begins in forward and backward begins in it. */
 static void consider(struct work *w, const struct penstock_policy_options *options, uint32_t keep, uint32_t span,
                      uint32_t from, uint32_t to)
 {
@@ -247,11 +249,12 @@ static void consider(struct work *w, const struct penstock_policy_options *optio
 
     if (from >= to || w->visit[used_in].direction != PENSTOCK_DIRECTION_FORWARD || turn > needed_in)
         return;
-    if (turn - used_in <= keep || (freed > from && freed <= to)) /* freed: there are two spans, one after the other */
+    /* if freed in between, these are two spans, one after the other */
+    if (turn - used_in <= keep || (freed > from && freed <= to))
         return;
     uint32_t evict_after = options->defer_layers ? last_of(w, used_in, options->defer_layers) : from;
     /*
-     * Not before backward: all that is reloaded ahead of its beginning is reloaded right before its
+     * Reloads never begin before backward. All reloads due earlier begin right before backward's
      * first kernel.
      */
     uint32_t ahead = options->prefetch_layers < needed_in - turn ? needed_in - options->prefetch_layers : turn;
@@ -283,8 +286,8 @@ static void find_candidates(struct work *w, const struct penstock_policy_options
 }
 
 /*
- * The highest evicted layer, which backward needs first, is reloaded before its first kernel,
- * however few layers ahead were asked for.
+ * Reloads the highest evicted layer, which backward needs first, before backward's first kernel.
+ * This holds however few layers ahead the options say.
  */
 static void reload_highest_before_backward(struct work *w)
 {
@@ -302,9 +305,9 @@ static void reload_highest_before_backward(struct work *w)
     }
 }
 
-/* ---- how much of it ---- */
+/* ---- choosing ---- */
 
-/* Adds to the positions [from, to). */
+/* Adds bytes to the positions [from, to). */
 static void hold(struct ps_range_max *held, uint32_t from, uint32_t to, int64_t bytes)
 {
     if (from < to)
@@ -318,8 +321,8 @@ static int64_t most_held(const struct ps_range_max *held, uint32_t from, uint32_
 }
 
 /*
- * What the step's spans hold at each launch when nothing moves: from the one after its birth to the
- * one after its free.
+ * Counts the bytes that the step's spans hold at each launch if nothing moves. A span counts from
+ * the launch after its birth to the launch after its free.
  */
 static void count_demand(struct work *w)
 {
@@ -333,8 +336,8 @@ static void count_demand(struct work *w)
         }
         uint32_t from = position_after(w, span->born), to = position_after(w, span->freed);
         /*
-         * Born and freed between the same two launches: it lives through none of them, or through
-         * all.
+         * A span born and freed between the same two launches lives through none of them, or
+         * through all.
          */
         uint32_t first = ps_ring_distance(span->born, step->launch[launch_at(w, from)].moment, step->moments);
         if (from < to || (from == to && first > ps_ring_distance(span->born, span->freed, step->moments))) {
@@ -346,7 +349,7 @@ static void count_demand(struct work *w)
     }
 }
 
-/* Largest first; among equals what is needed last, which is idle longest. */
+/* Orders the largest first; among equals the one needed last, which is idle longest. */
 static int by_size(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
@@ -380,8 +383,8 @@ static void choose(struct work *w, struct penstock_plan *plan)
         const struct candidate *c = &w->candidate[i];
         int64_t bytes = (int64_t)c->bytes;
         /*
-         * Gone from the launch after the D2H was queued, back with the launch after the one from
-         * which it is reloaded.
+         * The span is gone from the launch after the one that queues the D2H. It is back with the
+         * launch after the one that begins its reload.
          */
         uint32_t gone = c->evict_after + 1, back = c->reload_from + 1;
         if (most_held(&w->device, gone, back) <= budget)
@@ -408,7 +411,7 @@ static size_t workspace_bytes(const struct penstock_step *step)
            (size_t)step->layers * sizeof(struct visit) + (size_t)step->launches * sizeof(uint32_t);
 }
 
-/* Most strictly aligned first. */
+/* The arrays with the strictest alignment come first. */
 static void lay_out(struct work *w, void *workspace)
 {
     const struct penstock_step *step = w->step;

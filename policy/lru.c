@@ -3,8 +3,8 @@
 #include <stdbool.h>
 
 /*
- * Whether candidate a goes before candidate b. No two are equal, so the order never depends on how
- * they were sorted.
+ * Returns whether candidate a goes before candidate b. No two are equal, so the order never depends
+ * on the sorting method.
  */
 static bool goes_before(const struct penstock_candidate *candidates, size_t a, size_t b)
 {
@@ -23,7 +23,10 @@ static void swap(size_t *a, size_t *b)
     *b = held;
 }
 
-/* Restores a heap, first to go at its top, in which only the entry at `at` may be too high. */
+/*
+ * Restores a heap in which only the entry at `at` may be too high. The candidate at the top goes
+ * first.
+ */
 static void sift_down(const struct penstock_candidate *candidates, size_t *heap, size_t count, size_t at)
 {
     for (;;) {
@@ -40,9 +43,9 @@ static void sift_down(const struct penstock_candidate *candidates, size_t *heap,
 }
 
 /*
- * A heap inside `chosen`: taking k of n costs n + k log n, where sorting would cost n log n each
- * time room is needed for one allocation. Those taken gather at the end, in reverse, and are moved
- * to the front when the need is covered.
+ * The heap lies inside `chosen`. Each allocation that needs room takes k of n candidates. The heap
+ * makes that cost n + k log n, where sorting would cost n log n. Taken candidates gather at the
+ * end, in reverse. They are moved to the front when the need is covered.
  */
 size_t penstock_lru_choose(const struct penstock_candidate *candidates, size_t n, uint64_t need_bytes, size_t *chosen)
 {
@@ -68,9 +71,10 @@ size_t penstock_lru_choose(const struct penstock_candidate *candidates, size_t n
     }
 
     /*
-     * A large one taken late can make smaller ones taken before it superfluous. Going through them
-     * from the most recently used, which is the likeliest to be wanted back soon, one pass is
-     * enough: the excess only shrinks, so what could not be spared once can't be later.
+     * A large candidate taken late can make smaller ones taken before it superfluous. They are
+     * checked from the most recently used one, which the program probably needs again soonest. One
+     * pass is enough: the excess only shrinks, so a candidate that could not be spared once can't
+     * be spared later.
      */
     size_t count = 0;
     for (size_t i = left; i < heap_end; i++) {

@@ -1,6 +1,6 @@
 /*
- * The policy `plan`: least predicted exposed time. Here is what could be evicted and what must be;
- * search.c finds the best way.
+ * The policy `plan`: the least predicted exposed time. This file finds the possible evictions and
+ * the bytes that must be evicted; search.c finds the best plan.
  */
 #include <penstock/policy.h>
 
@@ -37,7 +37,7 @@ static size_t lay_out(const struct penstock_step *step, struct ps_planner *p, vo
     p->delay = take(&at, gaps);
     p->best_chosen = take(&at, gaps);
     p->best_delay = take(&at, gaps);
-    /* A gap that is open at both ends of a sweep is put there twice. */
+    /* A gap that is open at both ends of a sweep is pushed twice. */
     p->heap = take(&at, 2 * gaps * sizeof *p->heap);
     p->order = take(&at, gaps * sizeof *p->order);
     p->move = take(&at, gaps * sizeof *p->move);
@@ -56,7 +56,7 @@ static size_t workspace_bytes(const struct penstock_step *step)
     return planning > predicting ? planning : predicting;
 }
 
-/* ---- what could be evicted ---- */
+/* ---- possible evictions ---- */
 
 static void find_times(struct ps_planner *p)
 {
@@ -87,7 +87,10 @@ static void find_excess(struct ps_planner *p)
     p->origin = least + 1 < moments ? least + 1 : 0;
 }
 
-/* Whether the stretch holds a tight moment. `over[m]`: how many moments before m are. */
+/*
+ * Returns whether the stretch has a tight moment. `over[m]` is the number of tight moments before
+ * m.
+ */
 static bool covers_tight(const struct ps_planner *p, struct ps_stretch cover, const uint32_t *over)
 {
     uint32_t moments = p->step->moments;
@@ -99,8 +102,8 @@ static bool covers_tight(const struct ps_planner *p, struct ps_stretch cover, co
 }
 
 /*
- * By the moment in which the gap opens, from the origin on. Uses come by span: a counting sort by
- * launch puts them in order.
+ * Finds the gaps, ordered by the moment in which they open, from the origin on. Uses are stored by
+ * span: a counting sort puts the gaps in order.
  */
 static void find_gaps(struct ps_planner *p)
 {
@@ -109,9 +112,9 @@ static void find_gaps(struct ps_planner *p)
     uint32_t found = 0;
 
     /*
-     * Tight is where the budget is passed, and where the largest span would no longer fit: pages
-     * that are free sooner there can spare a wait, though the budget asks for nothing. When it
-     * never is passed, nothing moves.
+     * A moment is tight if the demand is over the budget, or if the largest span would no longer
+     * fit. Pages that are free sooner there can spare a wait, even if the budget requires nothing.
+     * If the demand is never over the budget, nothing moves.
      */
     int64_t largest = 0, most = 0;
     for (uint32_t i = 0; i < step->spans; i++)
@@ -121,7 +124,7 @@ static void find_gaps(struct ps_planner *p)
     over[0] = 0;
     for (uint32_t m = 0; m < step->moments; m++)
         over[m + 1] = over[m] + (most > 0 && p->excess[m] > -largest);
-    /* best_move has the room to hold gaps while they are sorted. */
+    /* The memory of best_move holds the gaps while they are sorted. */
     _Static_assert(sizeof(struct ps_gap) <= sizeof(struct penstock_move), "gaps are sorted in the room of moves");
     struct ps_gap *unsorted = (struct ps_gap *)(void *)p->best_move;
     for (uint32_t i = 0; i < step->spans && over[step->moments] > 0; i++) {
@@ -148,8 +151,8 @@ static void find_gaps(struct ps_planner *p)
 }
 
 /*
- * What no eviction can make up for is left out of the excess: the best plan then evicts all that
- * helps.
+ * Takes out of the excess the bytes that no eviction can free. The best plan then evicts everything
+ * that helps.
  */
 static void find_limits(struct ps_planner *p)
 {

@@ -19,7 +19,7 @@ static const char *skip_blanks(const char *at)
     return at;
 }
 
-/* Whether the word stands at *at and ends there; moves behind it. */
+/* Moves *at behind the word if it stands there and ends there. Returns whether it does. */
 static bool take_word(const char **at, const char *word)
 {
     size_t length = strlen(word);
@@ -46,7 +46,7 @@ static bool take_text(const char **at, const char *text)
     return true;
 }
 
-/* A whole number under 2^32 - 1, which is PENSTOCK_NEVER. */
+/* Reads a whole number below 2^32 - 1, which is PENSTOCK_NEVER. */
 static bool take_number(const char **at, uint32_t *out)
 {
     uint64_t value = 0;
@@ -69,7 +69,7 @@ static bool ends_condition(char c)
     return !c || c == ' ' || c == '\t' || c == ';';
 }
 
-/* 3 or 3-5 */
+/* Reads 3 or 3-5. */
 static bool take_range(const char **at, uint32_t *first, uint32_t *last)
 {
     const char *here = *at;
@@ -93,11 +93,11 @@ static char lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-/* 4096, 64KiB, 16MB: whole numbers with a unit as the settings have them. */
+/* Reads a whole number with a unit of the settings: 4096, 64KiB, 16MB. */
 static bool take_bytes(const char **at, uint64_t *out)
 {
     static const struct {
-        const char *name; /* in small letters */
+        const char *name; /* in lower case */
         uint64_t bytes;
     } units[] = {{"kib", 1ull << 10},
                  {"mib", 1ull << 20},
@@ -170,7 +170,10 @@ static bool take_layer(const char **at, struct ps_span_rule *rule)
     return true;
 }
 
-/* One condition; each sort may come once in a rule, the two bounds of size apart. */
+/*
+ * Reads one condition. Each kind may come once in a rule; the two bounds of size are separate
+ * kinds.
+ */
 static bool take_condition(const char **at, struct ps_span_rule *rule)
 {
     const char *here = *at;
@@ -199,7 +202,9 @@ static bool asks_for_more_than_size(const struct ps_span_rule *rule)
     return rule->by_number || rule->by_name || rule->by_birth || rule->by_nth || rule->by_class;
 }
 
-/* It says what an allocation becomes, and nothing of what moves. */
+/*
+ * Returns whether the rule says what an allocation becomes; such a rule says nothing about moves.
+ */
 static bool is_for_births(const struct ps_span_rule *rule)
 {
     return rule->plain || rule->pieces;
@@ -260,7 +265,7 @@ static enum answer meets(const struct ps_span_rule *rule, const struct ps_span_f
     if (rule->by_nth && facts->nth == PS_SPAN_UNKNOWN_NTH)
         return NOT_KNOWN;
     if (!facts->learnt)
-        /* It may turn out to be born in each step, where `nth` says nothing of it. */
+        /* The span may turn out to be born in each step; then `nth` says nothing about it. */
         return rule->by_number || rule->by_name || rule->by_birth || rule->by_class || (rule->by_nth && rule->include)
                    ? NOT_KNOWN
                    : YES;
@@ -282,8 +287,8 @@ static enum answer meets(const struct ps_span_rule *rule, const struct ps_span_f
 bool ps_span_rules_allow(const struct ps_span_rules *rules, const struct ps_span_facts *facts)
 {
     /*
-     * From the last rule: the first that is surely met decides, and one on the way that may be met
-     * must not forbid.
+     * Go from the last rule to the first. The first rule that is surely met decides. A rule before
+     * it that may be met must not be one that excludes.
      */
     bool first_includes = false;
 

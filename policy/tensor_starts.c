@@ -2,29 +2,40 @@
 
 #include <string.h>
 
-/* Until enough has come back to tell how long that takes. */
+/*
+ * A long time is RETURN_TIMES return times, but at least YOUNG accesses. YOUNG alone counts until
+ * enough cuts have come back to know the return time.
+ */
 #define YOUNG 1024u
 #define RETURN_TIMES 2u
-/* So many are several. */
+/* A return time counts once this many cuts came back within it. */
 #define SEVERAL 4u
-/* What was counted of returns counts half after so many return times, and so many accesses. */
+/* The counts of returns are halved after this many return times and this many accesses. */
 #define FADES_AFTER 16u
 #define FADES_AFTER_LEAST 65536u
-/* Forgotten ones are kept for so many times as long, and looked for after so many accesses. */
+/*
+ * Forgotten cuts are kept for this many long times. They are searched for each time after this many
+ * accesses.
+ */
 #define CLEARED_AFTER 64u
 #define CLEARED_EVERY 1024u
 
-/* Without room this part of them gives way: those used longest ago, by the time since then. */
+/*
+ * If the list is full, this part of the cuts is dropped. It is the oldest part of the time since
+ * the oldest use.
+ */
 #define GIVE_WAY 4u
 
 /*
- * Accesses between two cuts of one run, accesses for which a cut is young, and the strides that the
- * head is believed to reach.
+ * The most accesses between two cuts of one run. The accesses for which a cut is young. The number
+ * of strides that the head's tensor is believed to reach.
  */
 #define RUN_WITHIN 128u
 #define YOUNG_CUT 512u
 #define RUN_STRIDES 4u
-/* Shorter strides than this part of the least that an access is taken to touch are none. */
+/*
+ * Strides shorter than this part of the least bytes that an access is taken to touch don't count.
+ */
 #define RUN_STRIDES_OF_LEAST 16u
 
 void ps_tensor_starts_init(struct ps_tensor_starts *cuts, struct ps_tensor_start *memory, uint32_t room)
@@ -42,7 +53,7 @@ static bool is_late(const struct ps_tensor_starts *cuts, uint64_t when)
     return cuts->now - when > long_time(cuts);
 }
 
-/* The first at the address or above. */
+/* Returns the first cut at the address or above. */
 static uint32_t first_from(const struct ps_tensor_starts *cuts, uint64_t at)
 {
     uint32_t low = 0, high = cuts->count;
@@ -58,8 +69,8 @@ static uint32_t first_from(const struct ps_tensor_starts *cuts, uint64_t at)
 }
 
 /*
- * Until then one that is late may still come back, and tell by that how long returning takes: the
- * first step may have 64 times YOUNG accesses.
+ * Drops cuts that were forgotten long ago. A late cut may still come back before that, and so show
+ * how long returning takes. The first step may have 64 times YOUNG accesses.
  */
 static void clear_forgotten(struct ps_tensor_starts *cuts)
 {
@@ -72,8 +83,8 @@ static void clear_forgotten(struct ps_tensor_starts *cuts)
 }
 
 /*
- * Those that were used longest ago go, about a quarter where they were used evenly, so that it
- * takes little time for each.
+ * Drops the cuts used longest ago: about a quarter, if uses were spread evenly. So dropping costs
+ * little time for each cut.
  */
 static void make_room(struct ps_tensor_starts *cuts)
 {
@@ -93,7 +104,7 @@ static void make_room(struct ps_tensor_starts *cuts)
     cuts->count = kept;
 }
 
-/* The largest power of two that several came back within, and not within the half of it. */
+/* Finds the largest power of two within which several cuts came back, and not within its half. */
 static void find_return_time(struct ps_tensor_starts *cuts)
 {
     unsigned i = 63;
@@ -129,7 +140,7 @@ static void came_back(struct ps_tensor_starts *cuts, struct ps_tensor_start *cut
     cut->used = cuts->now;
 }
 
-/* Where what begins at the new cut is believed to end, if a run has come to it; or 0. */
+/* Returns the likely end of a tensor at the new cut if a run has come to it; else 0. */
 static uint64_t end_in_run(const struct ps_tensor_starts *cuts, uint32_t i)
 {
     const struct ps_tensor_start *cut = &cuts->cut[i];
@@ -165,7 +176,7 @@ void ps_tensor_starts_note(struct ps_tensor_starts *cuts, uint64_t at, uint64_t 
         cuts->cut[i].until = end_in_run(cuts, i);
     }
     struct ps_tensor_start *cut = &cuts->cut[i];
-    /* A shorter one may have touched part of the tensor. */
+    /* A shorter copy or fill may have touched only part of the tensor. */
     if (end && (end >= cut->end || is_late(cuts, cut->ended))) {
         cut->end = end;
         cut->ended = cuts->now;
@@ -173,8 +184,9 @@ void ps_tensor_starts_note(struct ps_tensor_starts *cuts, uint64_t at, uint64_t 
 }
 
 /*
- * The same of an access at the head of a run. Short strides may be those of interleaved views: they
- * tell nothing. `end`: by what lies above; 0: nothing.
+ * Returns the likely end of an access at the head of a run. Short strides may be those of
+ * interleaved views and prove nothing. `end` is the end by the cuts above; 0: there is no cut
+ * above.
  */
 static uint64_t end_at_head(const struct ps_tensor_starts *cuts, const struct ps_tensor_start *cut, uint64_t end,
                             uint64_t least)

@@ -1,7 +1,7 @@
 /*
- * Which gaps to evict in. One sweep over the moments, from where the demand is least: whenever the
- * demand is over the budget, the open gap with the largest key is taken, until it isn't. Then what
- * the others make superfluous is let go again.
+ * Chooses the gaps to evict in. One sweep goes over the moments, from the least demand on. While
+ * the demand is over the budget, the open gap with the largest key is chosen. Then gaps that the
+ * others make superfluous are dropped.
  */
 #include "policy/planner/planner.h"
 
@@ -47,7 +47,7 @@ static int64_t bytes_of(const struct ps_planner *p, uint32_t gap)
     return (int64_t)p->step->span[p->gap[gap].span].bytes;
 }
 
-/* Moments since the sweep began. */
+/* Returns the number of moments since the sweep began. */
 static uint32_t since_origin(const struct ps_planner *p, uint32_t moment)
 {
     return ps_ring_distance(p->origin, moment, p->step->moments);
@@ -60,9 +60,9 @@ static bool slab_has_room(const struct ps_planner *p, uint32_t gap)
 }
 
 struct sweep {
-    int64_t evicted;   /* by the chosen gaps that are open */
+    int64_t evicted;   /* bytes evicted in the chosen gaps that are open */
     uint32_t waiting;  /* gaps in the heap */
-    uint32_t next_gap; /* the first that has not opened */
+    uint32_t next_gap; /* the first gap that has not opened */
 };
 
 /* A gap that is open at the origin opens again towards the end of the sweep. */
@@ -136,7 +136,7 @@ void ps_choice_to_room(struct ps_planner *p)
     }
 }
 
-/* Lets go what isn't needed, the smallest keys first. */
+/* Drops the gaps that aren't needed, the smallest keys first. */
 static void prune(struct ps_planner *p)
 {
     uint32_t count = 0;

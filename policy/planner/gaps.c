@@ -7,7 +7,7 @@ static uint32_t moment_of_use(const struct penstock_step *step, uint32_t use)
     return step->launch[step->use[use]].moment;
 }
 
-/* How many of the span's uses come before this moment. */
+/* Returns the number of the span's uses before this moment. */
 static uint32_t uses_before(const struct penstock_step *step, const struct penstock_step_span *span, uint32_t moment)
 {
     uint32_t low = 0, high = span->uses;
@@ -22,7 +22,10 @@ static uint32_t uses_before(const struct penstock_step *step, const struct penst
     return low;
 }
 
-/* Whether this use, counted from the span's first one in the ring, is the last one in its life. */
+/*
+ * Returns whether this use, counted from the span's first one in the ring, is the last one in its
+ * life.
+ */
 static bool is_last_of_life(const struct penstock_step *step, const struct penstock_step_span *span, uint32_t number)
 {
     if (span->born == PENSTOCK_NEVER)
@@ -66,7 +69,7 @@ bool ps_gap_at(const struct penstock_step *step, uint32_t span, uint32_t launch,
 void ps_demand(const struct penstock_step *step, int64_t *demand)
 {
     memset(demand, 0, step->moments * sizeof *demand);
-    /* Differences first. A span with born == freed can't be: each moment is one event. */
+    /* Differences first, then sums. No span has born == freed, because each moment is one event. */
     for (uint32_t i = 0; i < step->spans; i++) {
         const struct penstock_step_span *span = &step->span[i];
         if (span->born == PENSTOCK_NEVER || span->born > span->freed)

@@ -8,37 +8,36 @@
 #define EMPTY UINT64_MAX
 
 /*
- * A freed span, among those of its size from the oldest to the youngest. Of which of the step's
- * spans it was is no matter.
+ * A freed span, in the list of its size from the oldest to the youngest. It doesn't matter which of
+ * the step's spans it was.
  */
 struct freed {
-    uint64_t since; /* counts frees */
+    uint64_t since; /* the number of frees before it */
     uint32_t older, younger;
 };
 
-/* Those of one size. */
+/* The freed spans of one size. */
 struct size_class {
     uint64_t bytes;
     uint32_t oldest, youngest;
 };
 
 struct ps_page_reuse {
-    int64_t budget; /* bytes, the margin of plans included: freed spans may have that */
+    int64_t budget; /* bytes, with the margin of plans, which freed spans may use */
     int64_t kept;   /* bytes of freed spans */
     uint64_t frees;
-    uint32_t classes, leaves, unused; /* `unused`: the first of a list by `younger` */
+    uint32_t classes, leaves, unused; /* `unused` is the first of a list by `younger` */
     struct size_class *class;         /* by size, the smallest first */
     uint32_t *class_of;               /* by span */
     struct freed *freed;
-    uint64_t *
-        /*
-         * a tree of minima: node i has the children 2i and 2i + 1; the leaves, from `leaves` on,
-         * have `since` of each class's oldest, or EMPTY
-         */
-        oldest;
+    /*
+     * A tree of minima: node i has the children 2i and 2i + 1. The leaves, from `leaves` on, have
+     * `since` of each class's oldest freed span, or EMPTY.
+     */
+    uint64_t *oldest;
 };
 
-/* Where each array lies in the memory, in bytes; `end`: how many there are. */
+/* The offset of each array in the memory, in bytes; `end` is their total. */
 struct layout {
     size_t class, class_of, freed, oldest, end;
     uint32_t leaves;
@@ -72,7 +71,7 @@ size_t ps_page_reuse_bytes(const struct penstock_step *step)
     return layout_of(step).end;
 }
 
-/* The first class of at least so many bytes, or their count. */
+/* Returns the first class of at least `bytes`; the number of classes if there is none. */
 static uint32_t first_class(const struct ps_page_reuse *r, uint64_t bytes)
 {
     uint32_t low = 0, high = r->classes;
@@ -129,7 +128,7 @@ struct ps_page_reuse *ps_page_reuse_init(const struct penstock_step *step, void 
     return r;
 }
 
-/* The class's oldest has changed. */
+/* Updates the tree after the class's oldest freed span has changed. */
 static void refresh(struct ps_page_reuse *r, uint32_t class)
 {
     uint32_t first = r->class[class].oldest;
@@ -142,7 +141,7 @@ static void refresh(struct ps_page_reuse *r, uint32_t class)
     }
 }
 
-/* Down to the leaf with the value that the node has. */
+/* Returns the leaf below the node that has the node's value. */
 static uint32_t leaf_below(const struct ps_page_reuse *r, size_t node)
 {
     while (node < r->leaves)
@@ -150,7 +149,7 @@ static uint32_t leaf_below(const struct ps_page_reuse *r, size_t node)
     return (uint32_t)(node - r->leaves);
 }
 
-/* The class, from this one on, that has the oldest of all; NONE: they have none. */
+/* Returns the class, from this one on, that has the oldest freed span; NONE: all are empty. */
 static uint32_t class_of_oldest(const struct ps_page_reuse *r, uint32_t class)
 {
     if (class >= r->classes)
@@ -162,7 +161,7 @@ static uint32_t class_of_oldest(const struct ps_page_reuse *r, uint32_t class)
     return r->oldest[best] == EMPTY ? NONE : leaf_below(r, best);
 }
 
-/* There is one. */
+/* Returns the largest class that has freed spans. The caller knows that one has. */
 static uint32_t largest_class(const struct ps_page_reuse *r)
 {
     size_t node = 1;
@@ -172,7 +171,7 @@ static uint32_t largest_class(const struct ps_page_reuse *r)
     return (uint32_t)(node - r->leaves);
 }
 
-/* Takes the oldest, or the youngest, of a class that has some. */
+/* Removes the oldest or the youngest freed span of a class that has some. */
 static void take_out(struct ps_page_reuse *r, uint32_t class, bool the_oldest)
 {
     struct size_class *of = &r->class[class];
@@ -218,7 +217,11 @@ void ps_page_reuse_freed(struct ps_page_reuse *r, uint32_t span)
 {
     struct size_class *of = &r->class[r->class_of[span]];
 
-    if (r->unused == NONE) /* more than the step ever has at a time: the oldest of all is long forgotten */
+    /*
+     * The list is full, with more freed spans than the step ever has at a time. The oldest of all
+     * is long forgotten.
+     */
+    if (r->unused == NONE)
         take_out(r, class_of_oldest(r, 0), true);
     uint32_t which = r->unused;
     r->unused = r->freed[which].younger;

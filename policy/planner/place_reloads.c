@@ -1,16 +1,16 @@
 /*
- * When to bring back. What is needed first is given room first (or last: there is no telling on a
- * ring), as early as there is room all the way until it is needed, whatever is allocated in
- * between: so no reload takes pages from an allocation, and the link has work as soon as anything
- * fits.
+ * Chooses the times of reloads. Reloads claim room in the order in which they are needed, or in
+ * reverse. On a ring neither is surely better. Each begins as early as there is room all the way
+ * until its launch, whatever is allocated in between. So no reload takes pages from an allocation,
+ * and the link has work as soon as a span fits.
  */
 #include "policy/planner/planner.h"
 
 #include <string.h>
 
 /*
- * Chosen gaps by the launch that needs them, from the origin on: a counting sort, stable. Returns
- * how many have one.
+ * Sorts the chosen gaps by the launch that needs them, from the origin on: a stable counting sort.
+ * Returns the number of gaps with a reload.
  */
 static uint32_t sort_by_need(struct ps_planner *p, uint32_t *count, uint32_t first_launch)
 {
@@ -42,8 +42,8 @@ static uint32_t first_launch_from(const struct ps_planner *p, uint32_t moment)
 }
 
 /*
- * The first launch from which there is room for the gap's span until the gap ends; its needed_by
- * when there is none before that. Later than that by its delay.
+ * Returns the first launch from which there is room for the gap's span until the gap ends. The
+ * gap's delay moves it later. Returns the gap's needed_by if there is no room before that.
  */
 static uint32_t earliest_reload(struct ps_planner *p, const struct ps_gap *gap, unsigned delay)
 {
@@ -56,7 +56,7 @@ static uint32_t earliest_reload(struct ps_planner *p, const struct ps_gap *gap, 
     return first_launch_from(p, from);
 }
 
-/* What moves that leave after the same launch are ordered by, smallest first. */
+/* Returns the key by which moves that leave after the same launch are ordered, smallest first. */
 static int64_t leaving_key(const struct ps_planner *p, const struct penstock_move *move, enum ps_leaving leaving)
 {
     const struct penstock_step *step = p->step;
@@ -73,7 +73,10 @@ static int64_t leaving_key(const struct ps_planner *p, const struct penstock_mov
 
 static void sort_leaving(struct ps_planner *p, struct penstock_move *move, uint32_t count, enum ps_leaving leaving)
 {
-    /* A shell sort: few as a rule, and an update of all parameters at once can name thousands. */
+    /*
+     * A shell sort. Usually the moves are few, but an update of all parameters at once can name
+     * thousands.
+     */
     for (uint32_t distance = count / 2; distance > 0; distance /= 2) {
         for (uint32_t i = distance; i < count; i++) {
             struct penstock_move moving = move[i];
@@ -97,7 +100,7 @@ static void sort_moves(struct ps_planner *p, uint32_t *count, enum ps_leaving le
         sum += count[l];
         count[l] = sum;
     }
-    /* The places are known first; then each move goes to its own, in place. */
+    /* First find the place of each move; then put each move there, in place. */
     for (uint32_t i = 0; i < p->moves; i++)
         p->order[i] = count[p->move[i].evict_after]++;
     for (uint32_t i = 0; i < p->moves; i++) {
@@ -136,8 +139,8 @@ void ps_schedule(struct ps_planner *p, struct ps_way way)
         uint32_t place = ps_ring_distance(first, reload_from, step->launches);
         if (way.claiming == PS_CLAIMING_IN_ORDER) {
             /*
-             * `latest` counts from the origin; a gap that reaches over the origin may begin its
-             * reload before it, in the round before.
+             * `latest` counts from the origin. A gap that reaches over the origin may begin its
+             * reload before the origin, in the round before.
              */
             bool over = ps_ring_distance(first, gap->needed_by, step->launches) < place;
             if (!over && place < latest && latest <= ps_ring_distance(first, gap->needed_by, step->launches)) {

@@ -7,14 +7,14 @@
 #define NS_PER_S 1e9
 #define FOREVER 1e300
 /*
- * The D2H of a guarded span, as a multiple: its mapping takes the driver as long again, and the
- * next eviction was held up by half of that (an H200 at 38 GiB: a plan of optimizer state took 1.17
- * s where the link alone gave 1.02).
+ * The factor on the D2H of a guarded span. Its mapping takes the driver as long again, and half of
+ * that holds up the next eviction. (An H200 at 38 GiB: a plan of optimizer state took 1.17 s; the
+ * link alone predicted 1.02 s.)
  */
 #define GUARDED_TAKES 1.5
-/* Less than this of a transfer is rounding: a thousandth of a byte. */
+/* A rest of a transfer smaller than this is rounding: a thousandth of a byte. */
 #define NOTHING_LEFT 1e-3
-/* Rounds that differ by less are the same. */
+/* Rounds whose times differ by less than this are the same. */
 #define SAME_NS 1.0
 
 enum event_kind { EVENT_NONE, EVENT_LAUNCH, EVENT_ALLOCATED, EVENT_FREED };
@@ -27,8 +27,8 @@ struct event {
 enum residency { RESIDENT, EVICTING, EVICTED, RELOADING };
 
 /*
- * Moves by the launch at which something becomes of them: those of launch l are order[first[l] ...
- * first[l + 1]).
+ * Moves by the launch at which they are evicted, reloaded or needed. The moves of launch l are
+ * order[first[l] ... first[l + 1]).
  */
 struct by_launch {
     uint32_t *first, *order;
@@ -39,38 +39,38 @@ struct ps_playback {
     const int64_t *demand;
     struct event *event; /* by moment */
     uint8_t *residency;  /* by span: enum residency */
-    bool *freed;         /* by span: while its D2H was under way */
+    bool *freed;         /* by span: freed while its D2H was under way */
     struct by_launch evicted, reloaded, needed;
-    uint32_t *turn;      /* by move: its place among the reloads of a round */
-    uint8_t *begun;      /* by move: its reload was begun out of turn, and its turn is yet to come */
-    uint32_t *h2d_queue; /* of moves, a ring */
-    double *h2d_ready;   /* with it: when the H2D may begin */
-    double *released_at; /* by move: when its pages are free, once its D2H is over */
-    double *begun_at;    /* by move: when its reload was begun */
+    uint32_t *turn; /* by move: its place among the reloads of a round */
+    /* By move: its reload was begun out of turn, and its turn is yet to come. */
+    uint8_t *begun;
+    uint32_t *h2d_queue; /* a ring of moves */
+    double *h2d_ready;   /* by entry of h2d_queue: the time when the H2D may begin */
+    double *released_at; /* by move: the time when its pages are free, set when its D2H is over */
+    double *begun_at;    /* by move: the time when its reload was begun */
 
     struct penstock_move *move;
     uint32_t moves, reloads;
     double now;  /* by the device's clock */
-    double host; /* when the host has come to where it is */
+    double host; /* the time when the host came to its current place */
     int64_t held, budget;
     double d2h_left, h2d_left; /* bytes of the transfer under way */
-    double next_ready,
-        /*
-         * when the first H2D in the queue may begin, and the first pages are free; FOREVER: there
-         * is none
-         */
-        next_release;
+    /*
+     * The times when the first H2D in the queue may begin and when the first pages are free;
+     * FOREVER: none.
+     */
+    double next_ready, next_release;
     double d2h_rate[2], h2d_rate[2]; /* bytes a ns, alone and beside the other link */
     /*
-     * Counters that only grow; the entry is the remainder by the length of the ring. Moves are
-     * evicted in their order.
+     * Counters that only grow. An entry's index is the counter modulo the length of its ring. Moves
+     * are evicted in their order.
      */
     uint64_t d2h_queued, d2h_over, released;
     uint64_t reload_allowed, reload_begun;
     uint64_t h2d_queued, h2d_over;
     struct ps_outcome outcome;
     const struct ps_playback_watch *watch; /* or NULL */
-    uint32_t moment;                       /* that is being played */
+    uint32_t moment;                       /* the moment that is being played */
 };
 
 static void *take(char **memory, size_t bytes)
@@ -81,7 +81,7 @@ static void *take(char **memory, size_t bytes)
     return taken;
 }
 
-/* The same walk for measuring (playback NULL) and for laying out. */
+/* Measures the memory (playback NULL) or lays it out, by the same walk. */
 static size_t lay_out(const struct penstock_step *step, struct ps_playback *p, void *memory)
 {
     struct ps_playback measured;
@@ -147,13 +147,13 @@ static int64_t bytes_of(const struct ps_playback *p, uint32_t move)
     return (int64_t)p->step->span[p->move[move].span].bytes;
 }
 
-/* What the D2H of a move comes to, in bytes of the link's time. */
+/* Returns the cost of a move's D2H, in bytes of the link's time. */
 static double d2h_bytes_of(const struct ps_playback *p, uint32_t move)
 {
     return (double)bytes_of(p, move) * (p->step->span[p->move[move].span].guarded ? GUARDED_TAKES : 1);
 }
 
-/* Time has passed since `from`, and what is held has not changed meanwhile. */
+/* Reports that time has passed since `from` while the held bytes did not change. */
 static void show_time(const struct ps_playback *p, double from, double out_bytes, double in_bytes)
 {
     if (p->watch && p->watch->passed)
@@ -209,7 +209,7 @@ static void begin_reload(struct ps_playback *p, uint32_t move)
     p->h2d_queued++;
 }
 
-/* Begins the reloads whose turn it is and whose pages are there. */
+/* Begins the reloads whose turn has come and whose pages are there. */
 static void begin_reloads(struct ps_playback *p)
 {
     while (p->reload_begun < p->reload_allowed) {
@@ -265,21 +265,21 @@ static void end_h2d(struct ps_playback *p)
     }
 }
 
-/* `from` to now: the links have copied at these rates, or not at all. */
+/* Reports that from `from` to now the links have copied at these rates; 0: not at all. */
 static void show_links(const struct ps_playback *p, double from, double out_rate, double in_rate)
 {
     if (!p->watch || !p->watch->passed)
         return;
     double out = (p->now - from) * out_rate, in = (p->now - from) * in_rate;
-    /* Of a guarded span's D2H, part of the time is not the link's. */
+    /* Part of the time of a guarded span's D2H is not the link's. */
     if (out > 0 && p->step->span[p->move[p->d2h_over % p->moves].span].guarded)
         out /= GUARDED_TAKES;
     show_time(p, from, out, in);
 }
 
 /*
- * Goes on to the next thing that happens on the links, or to `until` if that comes first. False
- * when nothing is under way.
+ * Goes on to the next event on the links, or to `until` if that comes first. Returns false if
+ * nothing is under way.
  */
 static bool go_on(struct ps_playback *p, double until)
 {
@@ -344,7 +344,7 @@ static void wait_until_not(struct ps_playback *p, uint32_t span, enum residency 
         ;
 }
 
-/* The host goes on at that time, if it comes to it before. */
+/* Holds the host until that time, if it would go on sooner. */
 static void hold_host(struct ps_playback *p, double until)
 {
     if (p->host < until)
@@ -352,8 +352,8 @@ static void hold_host(struct ps_playback *p, double until)
 }
 
 /*
- * When the latest pages came without which what is held now would not fit. The device may have come
- * to the allocation later than that, but the host, ahead of it, has waited for them.
+ * Returns the time when the latest pages came without which the bytes held now would not fit. The
+ * device may have come to the allocation later. The host, ahead of it, has waited for these pages.
  */
 static double fits_since(const struct ps_playback *p)
 {
@@ -374,15 +374,16 @@ static void play_allocation(struct ps_playback *p, uint32_t span)
     int64_t bytes = (int64_t)p->step->span[span].bytes;
     double before = p->now;
 
-    /* A copy of the round before it, still in the queue; its pages count until then. */
+    /* A D2H of the previous round may still be in the queue; its pages count until it is over. */
     wait_until_not(p, span, EVICTING);
     p->residency[span] = RESIDENT;
     wait_until_fits(p, bytes);
     hold(p, bytes);
     hold_host(p, p->now > before ? p->now : fits_since(p));
     const uint32_t parts = show_pages(p, PS_PAGED_NEW, span);
+    /* One mapping_ns more is for unmapping the pages that give way. */
     if (parts)
-        p->host += (1.0 + parts) * (double)p->step->links.mapping_ns; /* and the pages of what gives way are unmapped */
+        p->host += (1.0 + parts) * (double)p->step->links.mapping_ns;
     map_parts(p, parts);
     p->outcome.alloc_wait_ns += p->now - before;
 }
@@ -405,13 +406,13 @@ static void play_free(struct ps_playback *p, uint32_t span)
     }
 }
 
-/* How many times the move's turn is among the first `reloads` of all rounds. */
+/* Returns the number of times that the move's turn is among the first `reloads` of all rounds. */
 static uint64_t turns_among(const struct ps_playback *p, uint32_t move, uint64_t reloads)
 {
     return reloads / p->reloads + (reloads % p->reloads > p->turn[move]);
 }
 
-/* Begins what has not begun, out of turn. */
+/* Begins the move's reload out of turn if it has not begun. */
 static void demand_reload(struct ps_playback *p, uint32_t move)
 {
     uint32_t span = p->move[move].span;
@@ -426,8 +427,8 @@ static void demand_reload(struct ps_playback *p, uint32_t move)
 }
 
 /*
- * The host comes to the launch, with its reloads begun. Where nothing moves nothing holds it, and
- * what it takes is in what the launches were seen to take.
+ * The host comes to the launch, with the launch's reloads begun. If nothing moves, nothing holds
+ * the host, and its time is part of the measured launch times.
  */
 static void play_host(struct ps_playback *p, uint32_t launch)
 {
@@ -461,7 +462,7 @@ static void play_launch(struct ps_playback *p, uint32_t launch)
     if (p->watch && p->watch->launch)
         p->watch->launch(p->watch->ctx, launch, p->now);
     run_until(p, p->now + (double)p->step->launch[launch].duration_ns);
-    /* Moves are in this order themselves. */
+    /* The moves themselves are in this order. */
     for (uint32_t i = evicted->first[launch]; i < evicted->first[launch + 1]; i++) {
         if (p->d2h_over == p->d2h_queued)
             p->d2h_left = d2h_bytes_of(p, i);
@@ -502,7 +503,7 @@ static uint32_t launch_of(const struct penstock_move *move, size_t list)
     return list == 0 ? move->evict_after : list == 1 ? move->reload_from : move->needed_by;
 }
 
-/* A counting sort; what shares a launch keeps the order in which it is met. */
+/* A counting sort; moves of one launch keep their order. Returns the number of sorted moves. */
 static uint32_t sort_by_launch(struct by_launch *by, size_t list, const struct penstock_move *move, uint32_t moves,
                                uint32_t launches)
 {
@@ -525,8 +526,8 @@ static uint32_t sort_by_launch(struct by_launch *by, size_t list, const struct p
 }
 
 /*
- * Those that share reload_from go by how soon they are needed: few each, so an insertion is enough,
- * and a shell sort where they are many.
+ * Sorts the moves of one reload_from by how soon they are needed. They are few as a rule: then this
+ * is an insertion sort; else it is a shell sort.
  */
 static void sort_reloads(struct ps_playback *p)
 {
@@ -552,7 +553,8 @@ static void sort_reloads(struct ps_playback *p)
 }
 
 /*
- * The moves whose gaps lie across the ring's end are evicted as it begins, and their D2H is over.
+ * Sets the state at the ring's begin. Moves whose gaps lie across the ring's end are evicted there,
+ * and their D2H is over.
  */
 static void begin_ring(struct ps_playback *p)
 {
@@ -574,8 +576,8 @@ static void begin_ring(struct ps_playback *p)
         bool across = move->needed_by == PENSTOCK_NEVER ? span->freed < step->launch[move->evict_after].moment
                                                         : move->needed_by <= move->evict_after;
         /*
-         * A gap can open in the round before and the span be evicted in it late, which is this
-         * round: a deferred release.
+         * A deferred release: a gap can open in the previous round while the span's late eviction
+         * falls into this round.
          */
         if (across) {
             p->residency[move->span] = EVICTED;

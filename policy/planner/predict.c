@@ -1,6 +1,6 @@
 /*
- * penstock_predict: is it a plan for this step, and what does playing it through (playback.h) come
- * to.
+ * penstock_predict: checks that the plan is valid for this step, and plays it (playback.h) to
+ * predict its time.
  */
 #include <penstock/policy.h>
 
@@ -28,7 +28,7 @@ struct pages {
 };
 
 /*
- * Pages are made and mapped in parts of so many bytes, and in so many at most
+ * Pages are made and mapped in parts of this many bytes, in at most this many parts
  * (shim/memory/spare_pages.c).
  */
 #define PART_BYTES (UINT64_C(128) << 20)
@@ -54,7 +54,7 @@ static uint32_t paged(void *ctx, enum ps_paged what, uint32_t span, int64_t held
     return parts_of(pages->step->span[span].bytes);
 }
 
-/* NULL, or what is wrong with the move. Fills the gap that it lies in. */
+/* Returns NULL, or the problem of the move. Fills the gap that the move lies in. */
 static const char *problem_of_move(const struct penstock_step *step, const struct penstock_move *move,
                                    struct ps_gap *gap)
 {
@@ -72,7 +72,7 @@ static const char *problem_of_move(const struct penstock_step *step, const struc
         return move->reload_from == PENSTOCK_NEVER ? NULL : "a move has a reload, although its gap ends with the free";
     if (move->reload_from >= step->launches)
         return "a move's reload_from is not a launch of the step";
-    /* A gap that goes all the way round is a step long, not 0. */
+    /* A gap that goes all the way round is one step long, not 0. */
     uint32_t length = ps_ring_distance(move->evict_after, gap->needed_by, step->launches);
     uint32_t reload = ps_ring_distance(move->evict_after, move->reload_from, step->launches);
     if (reload == 0 && length != 0)
@@ -82,7 +82,7 @@ static const char *problem_of_move(const struct penstock_step *step, const struc
     return NULL;
 }
 
-/* The moments at which the span's bytes are in the slab, at most. */
+/* Returns the moments at which the span's bytes are in the slab, at most. */
 static struct ps_stretch slab_stretch(const struct penstock_step *step, const struct penstock_move *move)
 {
     uint32_t end =

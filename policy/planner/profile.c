@@ -5,10 +5,10 @@
 #include "policy/planner/gaps.h"
 #include "policy/planner/playback.h"
 
-/* Idle for less than so many parts of the step is no gap that could be seen. */
+/* A gap shorter than the step's time divided by this is left out: it could not be seen. */
 #define SHORTEST_GAP 200u
 
-/* What becomes of a move in the last round: by enum ps_played, since the round's begin. */
+/* The times of a move's events in the last round, by enum ps_played, since the round's begin. */
 struct times {
     uint64_t at[PS_PLAYED_BACK + 1];
 };
@@ -20,7 +20,7 @@ struct maker {
     struct penstock_move *move;  /* the plan's, copied */
     struct times *times;         /* by move */
     uint32_t *first_move, *next; /* by span: its moves; PENSTOCK_NEVER ends the list */
-    uint64_t *idle;              /* by span: launches of its longest gap */
+    uint64_t *idle;              /* by span: the launches of its longest gap */
     void *playback;
     double begun;
 };
@@ -55,7 +55,7 @@ size_t ps_profile_workspace_bytes(const struct penstock_step *step, const struct
     return lay_out(step, plan, &m, &nowhere);
 }
 
-/* ---- what the playback tells; each round anew, so that the last one's is left ---- */
+/* ---- the playback's calls; each round overwrites the last one's figures ---- */
 
 static uint64_t since(const struct maker *m, double at)
 {
@@ -121,7 +121,7 @@ static uint64_t time_of(const struct maker *m, uint32_t moment)
     return launch < m->step->launches ? m->profile->launch[launch].at_ns : m->profile->round_ns;
 }
 
-/* Launches of the gap that the span's use opens, going round. */
+/* Returns the number of launches of the gap that a use opens, across the ring's end if need be. */
 static uint32_t gap_launches(const struct penstock_step *step, const struct ps_gap *gap)
 {
     uint32_t end = gap->needed_by;
@@ -145,7 +145,7 @@ static uint64_t longest_gap(const struct penstock_step *step, uint32_t span)
     return longest;
 }
 
-/* Whether span `a` is rather shown than `b`. */
+/* Returns whether span `a` is shown in preference to `b`. */
 static bool comes_first(const struct maker *m, uint32_t a, uint32_t b)
 {
     const struct penstock_step_span *one = &m->step->span[a], *other = &m->step->span[b];
@@ -178,8 +178,8 @@ static void choose_spans(struct maker *m)
 }
 
 /*
- * How long the gap is: of two that are left over, the shorter one goes. One in which the span
- * leaves is longer than any.
+ * Returns the gap's weight: its length, or UINT64_MAX if the span leaves in it. If there are too
+ * many gaps, the one with the least weight is dropped.
  */
 static uint64_t weight(const struct maker *m, const struct ps_profile_gap *gap)
 {
@@ -206,7 +206,7 @@ static void add_gap(const struct maker *m, struct ps_profile_span *s, struct ps_
     s->gap[s->gaps++] = gap;
 }
 
-/* The gap that the use opens, and what a move makes of it. */
+/* Returns the gap that the use opens, with the times of its move if it has one. */
 static struct ps_profile_gap gap_of(const struct maker *m, uint32_t span, uint32_t use)
 {
     const struct penstock_step *step = m->step;
@@ -221,8 +221,8 @@ static struct ps_profile_gap gap_of(const struct maker *m, uint32_t span, uint32
     gap.to_ns = in_step.needed_by == PENSTOCK_NEVER ? time_of(m, step->span[span].freed)
                                                     : m->profile->launch[in_step.needed_by].at_ns;
     /*
-     * Times are sums, and rounded down: a launch that follows at once may seem to begin before the
-     * one ahead of it ends.
+     * Times are sums, rounded down. A launch that follows at once may seem to begin before the
+     * previous one ends.
      */
     uint32_t end =
         in_step.needed_by == PENSTOCK_NEVER ? ps_launch_from(step, step->span[span].freed) : in_step.needed_by;
@@ -261,7 +261,7 @@ static void fill_span(const struct maker *m, struct ps_profile_span *s)
         add_gap(m, s, gap_of(m, s->span, span->first_use + i));
 }
 
-/* ---- all of it ---- */
+/* ---- the whole profile ---- */
 
 static void list_moves(const struct maker *m, uint32_t moves)
 {

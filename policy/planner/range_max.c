@@ -40,7 +40,7 @@ static void refresh(struct ps_range_max *tree, uint32_t node)
     tree->most[node] = larger(tree->most[2 * node], tree->most[2 * node + 1]) + tree->added[node];
 }
 
-/* The nodes above two leaves, those that are above both once. */
+/* Refreshes the nodes above two leaves; nodes above both are refreshed once. */
 static void refresh_above(struct ps_range_max *tree, uint32_t left, uint32_t right)
 {
     for (left /= 2, right /= 2; left != right; left /= 2, right /= 2) {
@@ -58,7 +58,7 @@ static void add_to_node(struct ps_range_max *tree, uint32_t node, int64_t bytes)
         tree->added[node] += bytes;
 }
 
-/* [from, end), not round the ring's end */
+/* Adds bytes to [from, end), which doesn't cross the ring's end. */
 static void add_straight(struct ps_range_max *tree, uint32_t from, uint32_t end, int64_t bytes)
 {
     if (from >= end)
@@ -74,8 +74,8 @@ static void add_straight(struct ps_range_max *tree, uint32_t from, uint32_t end,
 }
 
 /*
- * Where the stretch ends before the ring does, or at the ring's end; what is left begins at moment
- * 0.
+ * Returns the end of the stretch's part before the ring's end. The rest, `*rest` moments, begins at
+ * moment 0.
  */
 static uint32_t straight_end(const struct ps_range_max *tree, struct ps_stretch stretch, uint32_t *rest)
 {
@@ -94,7 +94,9 @@ void ps_range_max_add(struct ps_range_max *tree, struct ps_stretch stretch, int6
     add_straight(tree, 0, rest, bytes);
 }
 
-/* The node's moments are [low, low + width). */
+/*
+ * Returns the most bytes in [from, end) below the node. The node's moments are [low, low + width).
+ */
 static int64_t most_below(const struct ps_range_max *tree, uint32_t node, uint32_t low, uint32_t width, uint32_t from,
                           uint32_t end)
 {
@@ -121,7 +123,8 @@ int64_t ps_range_max_most(const struct ps_range_max *tree, struct ps_stretch str
 }
 
 /*
- * The moment after the last one in [from, end) that holds more than `bound`; `from` when none does.
+ * Returns the moment after the last one in [from, end) that holds more than `bound`; `from` if none
+ * does.
  */
 static uint32_t after_last_above(const struct ps_range_max *tree, uint32_t node, uint32_t low, uint32_t width,
                                  uint32_t from, uint32_t end, int64_t bound)

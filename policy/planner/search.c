@@ -1,29 +1,32 @@
 /*
- * Which plans to try. On a small step every choice of gaps is tried. On others, choices are made by
- * rules, and the best of them is changed one gap at a time. Then reloads are delayed one at a time:
- * one that begins early can be in the way of one that is needed sooner. Work is bounded, and the
- * bound grows as the step does.
+ * Chooses the plans to try. On a small step, it tries every choice of gaps. On others, it makes
+ * choices by rules and changes the best of them one gap at a time. Then it delays reloads one at a
+ * time. A reload that begins early can be in the way of one that is needed sooner. Work is bounded;
+ * the bound grows with the step.
  */
 #include "policy/planner/planner.h"
 
 #include <string.h>
 
 #define NS_PER_S 1e9
-/* Rounds until the time settles; the last word is penstock_predict's. */
+/* Rounds until the time settles. penstock_predict has the last word. */
 #define ROUNDS 6
-/* A plan that is better by less is not: what is first tried moves least. */
+/*
+ * A plan that is better by less than this doesn't count as better: the plans tried first move
+ * least.
+ */
 #define SAME_NS 1.0
 #define SAME_SHARE 2e-4
 /*
- * Operations, as planner->work counts them; 40 to 75 a microsecond. What a step of many moments
- * costs beside them is left out of its own.
+ * Operations, as planner->work counts them; 40 to 75 take a microsecond. WORK_BASE leaves out the
+ * other costs of a step of many moments.
  */
 #define WORK_LEAST 3000000u
 #define WORK_BASE 1900000u
 #define WORK_PER_MOMENT 24u
-/* All choices of so many gaps are tried. */
+/* All choices are tried if there are at most this many gaps. */
 #define EXHAUSTIVE_GAPS 12
-/* The key of a gap that is left out if the others will do. */
+/* The key of a gap that is left out if the others are enough. */
 #define KEY_LEFT_OUT (-PS_KEY_CHOSEN)
 
 static bool has_work(const struct ps_planner *p)
@@ -31,15 +34,15 @@ static bool has_work(const struct ps_planner *p)
     return p->work < p->work_limit;
 }
 
-/* Nothing can be better than not to wait. */
+/* Returns whether the best plan waits for nothing; no plan can be better. */
 static bool is_perfect(const struct ps_planner *p, double plain)
 {
     return p->best_met && p->best.round_ns <= plain + SAME_NS;
 }
 
 /*
- * Plays the choice and the delays at hand; keeps the plan if it is the best so far. The round's
- * time, ns.
+ * Plays the current choice and delays, and keeps the plan if it is the best so far. Returns the
+ * round's time in ns.
  */
 static double try_way(struct ps_planner *p, bool met, struct ps_way way)
 {
@@ -61,8 +64,8 @@ static double try_way(struct ps_planner *p, bool met, struct ps_way way)
 }
 
 /*
- * In every way on a small step, in the two that are best as a rule on others. The best of the ways,
- * and its time.
+ * Tries the current choice in several ways: all on a small step; else the two that are usually
+ * best. Sets *best to the best way and returns its time in ns.
  */
 static double try_choice(struct ps_planner *p, bool met, struct ps_way *best)
 {
@@ -94,9 +97,9 @@ static bool improves(struct ps_planner *p, bool met)
 /* ---- rules ---- */
 
 /*
- * Two wishes, weighed against each other: that the gap opened early, for then its D2H is over
- * early; and that it ends late, for then its reload has time. In shares of a round. Guarded spans
- * come so many rounds behind.
+ * Sets the keys by two weighted wishes. A gap should open early, so that its D2H is over early. It
+ * should end late, so that its reload has time. Both count in shares of a round. Guarded spans are
+ * put back by `guarded` rounds.
  */
 static void rule_keys(struct ps_planner *p, double early, double late, double guarded)
 {
@@ -117,13 +120,13 @@ static void rule_keys(struct ps_planner *p, double early, double late, double gu
             idle += round;
         if (since < 0)
             since += round;
-        /* Open at the origin: since the round before. */
+        /* The gap is open at the origin: it opened in the round before. */
         if (ps_ring_distance(p->origin, gap->cover.from, step->moments) + (uint64_t)gap->cover.count > step->moments)
             since -= round;
         p->key[i] = (late * (since + idle) - early * since) / round;
         if (step->span[gap->span].guarded)
             p->key[i] -= guarded;
-        /* Too short to pay: last. */
+        /* A gap shorter than its copies comes last. */
         if (gap->needed_by != PENSTOCK_NEVER && copies > idle)
             p->key[i] -= 10;
     }
@@ -168,8 +171,8 @@ static bool choice_meets_limits(struct ps_planner *p)
 }
 
 /*
- * Delays the reloads of the choice at hand, one at a time and in steps of `by`, as long as that
- * helps it; in this way, or in every way (NULL).
+ * Delays the reloads of the current choice, one at a time and in steps of `by`, as long as that
+ * helps. Each change is played in this way, or in every way (NULL).
  */
 static void change_delays(struct ps_planner *p, bool met, const struct ps_way *way, double time, uint8_t by)
 {
@@ -197,7 +200,7 @@ static void change_delays(struct ps_planner *p, bool met, const struct ps_way *w
 
 #define GRID_RELOADS 3
 
-/* Few reloads are delayed together too: each can be of no use without the other. */
+/* Delays a few reloads together too, because each delay may be useless without the others. */
 static void try_delay_grid(struct ps_planner *p, struct ps_way way)
 {
     uint32_t gap[GRID_RELOADS], count = 0, levels = 5, all = 1;
@@ -218,13 +221,15 @@ static void try_delay_grid(struct ps_planner *p, struct ps_way way)
 }
 
 /*
- * First as they are, then the better ones with delays, then the best ones with delays more finely.
+ * Tries all choices: first with one delay for all reloads, then the better ones with delays of
+ * their own, then the best ones with finer delays.
  */
 static void try_all_choices(struct ps_planner *p, double plain)
 {
     static const struct {
-        double nearly; /* a choice whose time is above so many times the best one is passed over */
-        uint8_t by;    /* steps of the delays; 0: none */
+        /* A choice whose time is this many times the best one's, or more, is passed over. */
+        double nearly;
+        uint8_t by; /* the step between delays; 0: none */
         bool all_ways;
         uint8_t start; /* the delays to begin with */
     } passes[] = {
@@ -258,7 +263,7 @@ static void try_all_choices(struct ps_planner *p, double plain)
 
 /* ---- changes to the best plan ---- */
 
-/* Goes round the gaps, forcing each in or out, until none helps. */
+/* Goes round the gaps and forces each in or out, until none helps. */
 static void change_choices(struct ps_planner *p)
 {
     uint32_t since_better = 0;

@@ -298,8 +298,8 @@ static bool can_mirror(const struct run *forward, const struct run *backward)
 /*
  * Pairs chain[first ...] around the gap before `split`, from the inside out. Each run is paired
  * with the nearest one that has its number of rounds. Returns the number of paired launches, less
- * those of runs left out in between, or 0 if chain[first] is not paired. *end is the place behind
- * the last paired run.
+ * those of runs left out in between. Returns 0 if chain[first] is not paired. *end is the place
+ * behind the last paired run.
  */
 static int64_t mirror(struct run *chain, uint32_t first, uint32_t runs, uint32_t split, bool write, uint32_t *end)
 {

@@ -5,8 +5,7 @@
  * The window may begin anywhere in the program's own step. So many spans are born in it and freed
  * in the next round. Spans that are freed in the window were born in the round before. Two such
  * halves are one span of the ring. They are paired by the place of birth: the number of launches
- * into the round, and the number of the allocation there. Where that fails, they are paired by
- * size.
+ * into the round, and of allocations there. Where that fails, they are paired by size.
  */
 #include "policy/planner/gaps.h"
 #include "policy/recording/auto_layers.h"

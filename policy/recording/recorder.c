@@ -1,7 +1,6 @@
 /*
- * The recorder has a ring of events, a ring of launches and a table of the spans alive now. Events
- * are allocations, frees, launches and the accesses behind each. The launches point into the
- * events.
+ * The recorder: a ring of events, a ring of launches and a table of the spans alive now. Events are
+ * allocations, frees, launches and each launch's accesses. The launches point into the events.
  */
 #include "policy/recording/recorder_ring.h"
 
@@ -28,8 +27,8 @@ uint64_t ps_recorder_unknown_spans(const struct ps_recorder *recorder)
 /* ---- the spans alive now ---- */
 
 /*
- * Returns the slot where a span's search begins. Callers number the lives of one address in the top
- * 16 bits. So an address that is allocated and freed repeatedly stays in the same cache line. (Any
+ * Returns the slot where a span's search begins. Callers number the lives of one place in the top
+ * 16 bits. So a place that is allocated and freed repeatedly stays in the same cache line. (Any
  * other numbers work too.)
  */
 static uint64_t home_of(uint64_t span)
