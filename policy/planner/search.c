@@ -221,8 +221,8 @@ static void try_delay_grid(struct ps_planner *p, struct ps_way way)
 }
 
 /*
- * Tries all choices: first with one delay for all reloads, then the better ones with delays of
- * their own, then the best ones with finer delays.
+ * Tries all choices. The first passes use one delay for all reloads. The next ones try delays for
+ * the better choices, and finer delays for the best ones.
  */
 static void try_all_choices(struct ps_planner *p, double plain)
 {
