@@ -314,7 +314,7 @@ static void hold(struct ps_range_max *held, uint32_t from, uint32_t to, int64_t 
         ps_range_max_add(held, (struct ps_stretch){from, to - from}, bytes);
 }
 
-/* Returns the most bytes held at one of the positions [from, to); 0 if there is none. */
+/* Returns the most bytes held at one of the positions [from, to); 0 for an empty range. */
 static int64_t most_held(const struct ps_range_max *held, uint32_t from, uint32_t to)
 {
     return from < to ? ps_range_max_most(held, (struct ps_stretch){from, to - from}) : 0;

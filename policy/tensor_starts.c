@@ -1,3 +1,4 @@
+#include "policy/lower_bound.h"
 #include "policy/tensor_starts.h"
 
 #include <string.h>
@@ -56,16 +57,7 @@ static bool is_late(const struct ps_tensor_starts *cuts, uint64_t when)
 /* Returns the first cut at the address or above. */
 static uint32_t first_from(const struct ps_tensor_starts *cuts, uint64_t at)
 {
-    uint32_t low = 0, high = cuts->count;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (cuts->cut[middle].at < at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return (uint32_t)PS_LOWER_BOUND(cuts->count, i, cuts->cut[i].at < at);
 }
 
 /*

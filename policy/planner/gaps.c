@@ -1,3 +1,4 @@
+#include "policy/lower_bound.h"
 #include "policy/planner/gaps.h"
 
 #include <string.h>
@@ -10,16 +11,7 @@ static uint32_t moment_of_use(const struct penstock_step *step, uint32_t use)
 /* Returns the number of the span's uses before this moment. */
 static uint32_t uses_before(const struct penstock_step *step, const struct penstock_step_span *span, uint32_t moment)
 {
-    uint32_t low = 0, high = span->uses;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (moment_of_use(step, span->first_use + middle) < moment)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return (uint32_t)PS_LOWER_BOUND(span->uses, i, moment_of_use(step, span->first_use + i) < moment);
 }
 
 /*

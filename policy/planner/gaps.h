@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "penstock/policy.h"
+#include "policy/lower_bound.h"
 #include "policy/planner/range_max.h"
 
 struct ps_gap {
@@ -26,16 +27,7 @@ struct ps_gap {
  */
 static inline uint32_t ps_launch_from(const struct penstock_step *step, uint32_t moment)
 {
-    uint32_t low = 0, high = step->launches;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (step->launch[middle].moment < moment)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return (uint32_t)PS_LOWER_BOUND(step->launches, i, step->launch[i].moment < moment);
 }
 
 /* Returns the distance from `from` forward to `to` on a ring of `length` launches or moments. */

@@ -1,3 +1,4 @@
+#include "policy/lower_bound.h"
 #include "policy/planner/page_reuse.h"
 
 #include <stdlib.h>
@@ -71,19 +72,10 @@ size_t ps_page_reuse_bytes(const struct penstock_step *step)
     return layout_of(step).end;
 }
 
-/* Returns the first class of at least `bytes`; the number of classes if there is none. */
+/* Returns the first class of at least `bytes`; the number of classes if all are smaller. */
 static uint32_t first_class(const struct ps_page_reuse *r, uint64_t bytes)
 {
-    uint32_t low = 0, high = r->classes;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (r->class[middle].bytes < bytes)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return (uint32_t)PS_LOWER_BOUND(r->classes, i, r->class[i].bytes < bytes);
 }
 
 static int by_size(const void *one, const void *other)

@@ -214,7 +214,7 @@ static void set_run(struct work *work, struct run *run, uint32_t begin, uint32_t
 
 /*
  * Finds the place in a run's first two rounds where a round is cut like those of `like`. Returns
- * the run's end if there is none, or if it isn't found easily.
+ * the run's end if it has no such place, or one that isn't found easily.
  */
 static uint32_t find_cut(const struct work *work, const struct run *like, const struct run *run)
 {

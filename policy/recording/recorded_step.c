@@ -2,10 +2,10 @@
  * Makes a step from the recorder's events. It takes a few passes over the window's events, with one
  * hash table from the caller's numbers to its spans.
  *
- * The window may begin anywhere in the program's own step. So many spans are born in it and freed
- * in the next round. Spans that are freed in the window were born in the round before. Two such
- * halves are one span of the ring. They are paired by the place of birth: the number of launches
- * into the round, and of allocations there. Where that fails, they are paired by size.
+ * The window may begin anywhere in the program's own step. Therefore many spans are born in it and
+ * freed in the next round. Spans that are freed in the window were born in the round before. Two
+ * such halves are one span of the ring. They are paired by the place of birth: the number of
+ * launches into the round, and of allocations there. Where that fails, they are paired by size.
  */
 #include "policy/planner/gaps.h"
 #include "policy/recording/auto_layers.h"
@@ -53,7 +53,7 @@ struct maker {
     uint32_t *chain; /* from a hash to the first draft + 1 */
 };
 
-static const struct event *event_at(const struct ps_recorder *recorder, uint64_t event)
+static const struct ps_recorded_event *event_at(const struct ps_recorder *recorder, uint64_t event)
 {
     return &recorder->event[event % PS_RECORDER_MOMENTS];
 }
@@ -63,7 +63,7 @@ static uint64_t behind(const struct ps_recorder *recorder, uint64_t launch)
 {
     uint64_t event = ps_kept_launch(recorder, launch)->event + 1;
 
-    while (event < recorder->events && event_at(recorder, event)->kind == ACCESSED)
+    while (event < recorder->events && event_at(recorder, event)->kind == PS_RECORDED_ACCESSED)
         event++;
     return event;
 }
@@ -79,7 +79,7 @@ static size_t place(size_t *bytes, size_t count, size_t each)
 bool ps_recorder_keeps(const struct ps_recorder *recorder, uint64_t first, uint32_t length)
 {
     if (length == 0 || length > recorder->launches || first > recorder->launches - length ||
-        recorder->launches - first > LAUNCHES - 1)
+        recorder->launches - first > PS_RECORDER_LAUNCHES - 1)
         return false;
     return recorder->events - ps_kept_launch(recorder, first == 0 ? 0 : first - 1)->event <= PS_RECORDER_MOMENTS;
 }
@@ -100,13 +100,13 @@ static int open_window(const struct ps_recorder *recorder, uint64_t first, uint3
     window->begin = first == 0 ? ps_kept_launch(recorder, 0)->event : behind(recorder, first - 1);
     window->end = behind(recorder, first + length - 1);
     for (uint64_t i = window->begin; i < recorder->events; i++) {
-        const struct event *event = event_at(recorder, i);
-        spans +=
-            event->kind == ALLOCATED || event->kind == FREED || (event->kind == ACCESSED && recorder->unknown != 0);
+        const struct ps_recorded_event *event = event_at(recorder, i);
+        spans += event->kind == PS_RECORDED_ALLOCATED || event->kind == PS_RECORDED_FREED ||
+                 (event->kind == PS_RECORDED_ACCESSED && recorder->unknown != 0);
         if (i >= window->end)
             continue;
-        window->moments += event->kind != ACCESSED;
-        window->accesses += event->kind == ACCESSED;
+        window->moments += event->kind != PS_RECORDED_ACCESSED;
+        window->accesses += event->kind == PS_RECORDED_ACCESSED;
     }
     window->drafts_max = (uint32_t)spans;
     window->layers_max = length + 1;
@@ -141,7 +141,7 @@ int ps_recorder_step_bytes(const struct ps_recorder *recorder, uint64_t first, u
     return rc;
 }
 
-/* Returns the span's draft, a new one if there is none yet. */
+/* Returns the span's draft, a new one at its first mention. */
 static struct draft *draft_of(struct maker *maker, uint64_t span, uint64_t bytes)
 {
     uint32_t mask = maker->window.slots - 1;
@@ -181,24 +181,24 @@ static void read_window(struct maker *maker, struct penstock_launch *launch)
     uint32_t moment = 0, current = 0;
 
     for (uint64_t i = window->begin; i < window->end; i++) {
-        const struct event *event = event_at(maker->recorder, i);
-        struct draft *draft = event->kind == LAUNCHED ? NULL : draft_of(maker, event->span, event->bytes);
-        switch ((enum kind)event->kind) {
-        case LAUNCHED:
+        const struct ps_recorded_event *event = event_at(maker->recorder, i);
+        struct draft *draft = event->kind == PS_RECORDED_LAUNCHED ? NULL : draft_of(maker, event->span, event->bytes);
+        switch ((enum ps_recorded_kind)event->kind) {
+        case PS_RECORDED_LAUNCHED:
             current = (uint32_t)(event->span - window->first);
             launch[current].moment = moment++;
             break;
-        case ALLOCATED:
+        case PS_RECORDED_ALLOCATED:
             draft->born = moment++;
             draft->birth = event->birth;
             draft->ordinal = event->ordinal;
             break;
-        case FREED:
+        case PS_RECORDED_FREED:
             draft->freed = moment++;
             draft->birth = event->birth;
             draft->ordinal = event->ordinal;
             break;
-        case ACCESSED:
+        case PS_RECORDED_ACCESSED:
             if (is_use(draft, current)) {
                 draft->uses++;
                 draft->fixed = event->fixed;
@@ -217,14 +217,14 @@ static void read_idle(struct maker *maker)
     const struct ps_recorder *recorder = maker->recorder;
 
     for (uint64_t i = maker->window.end; i < recorder->events; i++) {
-        const struct event *event = event_at(recorder, i);
-        if (event->kind == ALLOCATED)
+        const struct ps_recorded_event *event = event_at(recorder, i);
+        if (event->kind == PS_RECORDED_ALLOCATED)
             draft_of(maker, event->span, event->bytes)->later = true;
-        else if (event->kind == FREED)
+        else if (event->kind == PS_RECORDED_FREED)
             draft_of(maker, event->span, event->bytes)->fixed |= event->fixed;
     }
-    for (uint32_t i = 0; i < LIVE_SLOTS; i++) {
-        const struct live *live = &recorder->live[i];
+    for (uint32_t i = 0; i < PS_RECORDER_LIVE_SLOTS; i++) {
+        const struct ps_recorded_live *live = &recorder->live[i];
         if (live->span == 0)
             continue;
         uint32_t before = maker->drafts;
@@ -327,8 +327,8 @@ static void pair_halves(struct maker *maker)
     for (int by_bytes = 0; by_bytes <= 1; by_bytes++) {
         chain_open(maker, by_bytes);
         for (uint64_t i = maker->window.begin; i < maker->window.end; i++) {
-            const struct event *event = event_at(maker->recorder, i);
-            if (event->kind != FREED)
+            const struct ps_recorded_event *event = event_at(maker->recorder, i);
+            if (event->kind != PS_RECORDED_FREED)
                 continue;
             struct draft *draft = draft_of(maker, event->span, event->bytes);
             if (draft->born != NONE || draft->partner != NONE)
@@ -386,12 +386,12 @@ static uint32_t write_uses(struct maker *maker, uint32_t *use, uint16_t *ordinal
     for (uint32_t i = 0; i < maker->drafts; i++)
         maker->draft[i].last_launch = NONE;
     for (uint64_t i = maker->window.begin; i < maker->window.end; i++) {
-        const struct event *event = event_at(maker->recorder, i);
-        if (event->kind == LAUNCHED) {
+        const struct ps_recorded_event *event = event_at(maker->recorder, i);
+        if (event->kind == PS_RECORDED_LAUNCHED) {
             current = (uint32_t)(event->span - maker->window.first);
             accesses = 0;
         }
-        if (event->kind != ACCESSED)
+        if (event->kind != PS_RECORDED_ACCESSED)
             continue;
         uint32_t index = accesses++;
         struct draft *draft = draft_of(maker, event->span, event->bytes);

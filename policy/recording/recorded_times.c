@@ -44,11 +44,11 @@ size_t ps_recorded_times_bytes(uint32_t length)
 static uint64_t shortest_duration(const struct times *m, uint32_t launch)
 {
     uint64_t number = m->first + launch;
-    const struct kept_launch *now = ps_kept_launch(m->recorder, number);
+    const struct ps_recorded_launch *now = ps_kept_launch(m->recorder, number);
 
-    if (number < m->length || m->recorder->launches - (number - m->length) > LAUNCHES - 1)
+    if (number < m->length || m->recorder->launches - (number - m->length) > PS_RECORDER_LAUNCHES - 1)
         return now->duration;
-    const struct kept_launch *before = ps_kept_launch(m->recorder, number - m->length);
+    const struct ps_recorded_launch *before = ps_kept_launch(m->recorder, number - m->length);
     if (before->duration == 0 || before->fingerprint != now->fingerprint)
         return now->duration;
     return now->duration == 0 || before->duration < now->duration ? before->duration : now->duration;
@@ -65,8 +65,9 @@ static uint64_t usual_host_ns(const struct times *m, uint32_t launch)
     uint64_t number = m->first + launch, ns[HOST_ROUNDS];
     unsigned known = 0;
 
-    for (unsigned round = 0; round < HOST_ROUNDS && recorder->launches - number < LAUNCHES; round++, number -= length) {
-        const struct kept_launch *then = ps_kept_launch(recorder, number);
+    for (unsigned round = 0; round < HOST_ROUNDS && recorder->launches - number < PS_RECORDER_LAUNCHES;
+         round++, number -= length) {
+        const struct ps_recorded_launch *then = ps_kept_launch(recorder, number);
         if (then->host_ns && then->fingerprint == fingerprint) {
             unsigned at = known++;
             for (; at > 0 && ns[at - 1] > then->host_ns; at--)

@@ -40,19 +40,20 @@ static uint64_t home_of(uint64_t span)
  * Returns the span's slot, or the free one where it would be. The table is never more than half
  * full.
  */
-static struct live *find_live(struct ps_recorder *recorder, uint64_t span)
+static struct ps_recorded_live *find_live(struct ps_recorder *recorder, uint64_t span)
 {
     uint64_t i = home_of(span);
 
-    while (recorder->live[i % LIVE_SLOTS].span != 0 && recorder->live[i % LIVE_SLOTS].span != span)
+    while (recorder->live[i % PS_RECORDER_LIVE_SLOTS].span != 0 &&
+           recorder->live[i % PS_RECORDER_LIVE_SLOTS].span != span)
         i++;
-    return &recorder->live[i % LIVE_SLOTS];
+    return &recorder->live[i % PS_RECORDER_LIVE_SLOTS];
 }
 
-static void add_live(struct ps_recorder *recorder, struct live *slot, const struct live *live)
+static void add_live(struct ps_recorder *recorder, struct ps_recorded_live *slot, const struct ps_recorded_live *live)
 {
     if (slot->span == 0) {
-        if (recorder->live_spans == LIVE_MAX) {
+        if (recorder->live_spans == PS_RECORDER_LIVE_MAX) {
             recorder->unknown++;
             return;
         }
@@ -62,13 +63,14 @@ static void add_live(struct ps_recorder *recorder, struct live *slot, const stru
 }
 
 /* Closes the hole, so that no look-up ends early at it. */
-static void remove_live(struct ps_recorder *recorder, struct live *slot)
+static void remove_live(struct ps_recorder *recorder, struct ps_recorded_live *slot)
 {
     uint64_t hole = (uint64_t)(slot - recorder->live);
 
-    for (uint64_t i = (hole + 1) % LIVE_SLOTS; recorder->live[i].span != 0; i = (i + 1) % LIVE_SLOTS) {
-        uint64_t home = home_of(recorder->live[i].span) % LIVE_SLOTS;
-        if ((i - home) % LIVE_SLOTS >= (i - hole) % LIVE_SLOTS) {
+    for (uint64_t i = (hole + 1) % PS_RECORDER_LIVE_SLOTS; recorder->live[i].span != 0;
+         i = (i + 1) % PS_RECORDER_LIVE_SLOTS) {
+        uint64_t home = home_of(recorder->live[i].span) % PS_RECORDER_LIVE_SLOTS;
+        if ((i - home) % PS_RECORDER_LIVE_SLOTS >= (i - hole) % PS_RECORDER_LIVE_SLOTS) {
             recorder->live[hole] = recorder->live[i];
             hole = i;
         }
@@ -79,22 +81,24 @@ static void remove_live(struct ps_recorder *recorder, struct live *slot)
 
 /* ---- recording ---- */
 
-static struct event *add_event(struct ps_recorder *recorder, enum kind kind, uint64_t span, uint64_t bytes)
+static struct ps_recorded_event *add_event(struct ps_recorder *recorder, enum ps_recorded_kind kind, uint64_t span,
+                                           uint64_t bytes)
 {
-    struct event *event = &recorder->event[recorder->events++ % PS_RECORDER_MOMENTS];
+    struct ps_recorded_event *event = &recorder->event[recorder->events++ % PS_RECORDER_MOMENTS];
 
     /*
      * The ring is larger than the caches, so an entry is prefetched 8 events before it is written.
      */
     __builtin_prefetch(&recorder->event[(recorder->events + 8) % PS_RECORDER_MOMENTS], 1);
-    *event = (struct event){.kind = (uint8_t)kind, .span = span, .bytes = bytes, .birth = UINT64_MAX};
+    *event = (struct ps_recorded_event){.kind = (uint8_t)kind, .span = span, .bytes = bytes, .birth = UINT64_MAX};
     return event;
 }
 
 void ps_recorder_allocated(struct ps_recorder *recorder, uint64_t span, uint64_t bytes)
 {
-    struct event *event = add_event(recorder, ALLOCATED, span, bytes);
-    struct live live = {.span = span, .bytes = bytes, .birth = recorder->launches, .ordinal = recorder->ordinal++};
+    struct ps_recorded_event *event = add_event(recorder, PS_RECORDED_ALLOCATED, span, bytes);
+    struct ps_recorded_live live = {
+        .span = span, .bytes = bytes, .birth = recorder->launches, .ordinal = recorder->ordinal++};
 
     event->birth = live.birth;
     event->ordinal = live.ordinal;
@@ -103,8 +107,8 @@ void ps_recorder_allocated(struct ps_recorder *recorder, uint64_t span, uint64_t
 
 void ps_recorder_freed(struct ps_recorder *recorder, uint64_t span)
 {
-    struct event *event = add_event(recorder, FREED, span, 0);
-    struct live *live = find_live(recorder, span);
+    struct ps_recorded_event *event = add_event(recorder, PS_RECORDED_FREED, span, 0);
+    struct ps_recorded_live *live = find_live(recorder, span);
 
     if (live->span == 0)
         return;
@@ -118,22 +122,22 @@ void ps_recorder_freed(struct ps_recorder *recorder, uint64_t span)
 void ps_recorder_launch(struct ps_recorder *recorder, struct ps_step_launch launch, uint32_t stream,
                         struct ps_recorded_layer layer)
 {
-    recorder->launch[recorder->launches % LAUNCHES] = (struct kept_launch){
+    recorder->launch[recorder->launches % PS_RECORDER_LAUNCHES] = (struct ps_recorded_launch){
         .event = recorder->events, .fingerprint = launch.fingerprint, .stream = stream, .layer = layer};
-    add_event(recorder, LAUNCHED, recorder->launches++, 0);
+    add_event(recorder, PS_RECORDED_LAUNCHED, recorder->launches++, 0);
     recorder->ordinal = 0;
 }
 
 void ps_recorder_host(struct ps_recorder *recorder, uint64_t host_ns)
 {
     if (recorder->launches)
-        recorder->launch[(recorder->launches - 1) % LAUNCHES].host_ns = host_ns;
+        recorder->launch[(recorder->launches - 1) % PS_RECORDER_LAUNCHES].host_ns = host_ns;
 }
 
 void ps_recorder_access(struct ps_recorder *recorder, uint64_t span, uint64_t bytes, bool fixed)
 {
-    struct event *event = add_event(recorder, ACCESSED, span, bytes);
-    struct live *slot = find_live(recorder, span);
+    struct ps_recorded_event *event = add_event(recorder, PS_RECORDED_ACCESSED, span, bytes);
+    struct ps_recorded_live *slot = find_live(recorder, span);
 
     event->fixed = fixed;
     if (slot->span != 0) {
@@ -142,26 +146,27 @@ void ps_recorder_access(struct ps_recorder *recorder, uint64_t span, uint64_t by
         return;
     }
     /* The span is older than the recorder. */
-    struct live live = {.span = span, .bytes = bytes, .birth = UINT64_MAX, .fixed = fixed};
+    struct ps_recorded_live live = {.span = span, .bytes = bytes, .birth = UINT64_MAX, .fixed = fixed};
     add_live(recorder, slot, &live);
 }
 
 uint64_t ps_recorder_named(const struct ps_recorder *recorder, uint64_t launch, uint32_t place)
 {
-    if (launch >= recorder->launches || recorder->launches - launch > LAUNCHES)
+    if (launch >= recorder->launches || recorder->launches - launch > PS_RECORDER_LAUNCHES)
         return 0;
     /* Accesses follow their launch with nothing in between. */
-    uint64_t at = recorder->launch[launch % LAUNCHES].event + 1 + place;
-    if (at >= recorder->events || recorder->events - recorder->launch[launch % LAUNCHES].event > PS_RECORDER_MOMENTS)
+    uint64_t at = recorder->launch[launch % PS_RECORDER_LAUNCHES].event + 1 + place;
+    if (at >= recorder->events ||
+        recorder->events - recorder->launch[launch % PS_RECORDER_LAUNCHES].event > PS_RECORDER_MOMENTS)
         return 0;
     for (uint64_t i = at - place; i <= at; i++)
-        if (recorder->event[i % PS_RECORDER_MOMENTS].kind != ACCESSED)
+        if (recorder->event[i % PS_RECORDER_MOMENTS].kind != PS_RECORDED_ACCESSED)
             return 0;
     return recorder->event[at % PS_RECORDER_MOMENTS].span;
 }
 
 void ps_recorder_duration(struct ps_recorder *recorder, uint64_t launch, uint64_t duration_ns)
 {
-    if (launch < recorder->launches && recorder->launches - launch <= LAUNCHES)
-        recorder->launch[launch % LAUNCHES].duration = duration_ns + 1;
+    if (launch < recorder->launches && recorder->launches - launch <= PS_RECORDER_LAUNCHES)
+        recorder->launch[launch % PS_RECORDER_LAUNCHES].duration = duration_ns + 1;
 }

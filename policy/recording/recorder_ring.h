@@ -8,14 +8,14 @@
 #include "policy/hash.h"
 #include "policy/recording/recorder.h"
 
-#define LAUNCHES (2 * PS_PATTERN_LAUNCHES_MAX) /* launches kept */
-#define LIVE_MAX 65536u                        /* live spans that are known by number */
-#define LIVE_SLOTS (2 * LIVE_MAX)
+#define PS_RECORDER_LAUNCHES (2 * PS_PATTERN_LAUNCHES_MAX) /* launches kept */
+#define PS_RECORDER_LIVE_MAX 65536u                        /* live spans that are known by number */
+#define PS_RECORDER_LIVE_SLOTS (2 * PS_RECORDER_LIVE_MAX)
 
-enum kind { ALLOCATED, FREED, LAUNCHED, ACCESSED };
+enum ps_recorded_kind { PS_RECORDED_ALLOCATED, PS_RECORDED_FREED, PS_RECORDED_LAUNCHED, PS_RECORDED_ACCESSED };
 
-struct event {
-    uint64_t span; /* for LAUNCHED: the launch */
+struct ps_recorded_event {
+    uint64_t span; /* for PS_RECORDED_LAUNCHED: the launch */
     uint64_t bytes;
     uint64_t birth;   /* the first launch after the span's allocation; UINT64_MAX: not known */
     uint32_t ordinal; /* the number of spans allocated before it since the previous launch */
@@ -23,7 +23,7 @@ struct event {
     bool fixed;
 };
 
-struct kept_launch {
+struct ps_recorded_launch {
     uint64_t event;
     uint64_t fingerprint;
     uint64_t duration; /* ns + 1; 0: not known */
@@ -32,7 +32,7 @@ struct kept_launch {
     struct ps_recorded_layer layer;
 };
 
-struct live {
+struct ps_recorded_live {
     uint64_t span; /* 0: the slot is free */
     uint64_t bytes;
     uint64_t birth;
@@ -45,14 +45,14 @@ struct ps_recorder {
     uint32_t ordinal;          /* allocations since the last launch */
     uint32_t live_spans;
     uint64_t unknown; /* times that a span found no room in `live` */
-    struct event event[PS_RECORDER_MOMENTS];
-    struct kept_launch launch[LAUNCHES];
-    struct live live[LIVE_SLOTS];
+    struct ps_recorded_event event[PS_RECORDER_MOMENTS];
+    struct ps_recorded_launch launch[PS_RECORDER_LAUNCHES];
+    struct ps_recorded_live live[PS_RECORDER_LIVE_SLOTS];
 };
 
-static inline const struct kept_launch *ps_kept_launch(const struct ps_recorder *recorder, uint64_t launch)
+static inline const struct ps_recorded_launch *ps_kept_launch(const struct ps_recorder *recorder, uint64_t launch)
 {
-    return &recorder->launch[launch % LAUNCHES];
+    return &recorder->launch[launch % PS_RECORDER_LAUNCHES];
 }
 
 #endif

@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-#define LATEST (2 * RING) /* slots of the index from each gram to its last launch */
+#define LATEST (2 * PS_RING) /* slots of the index from each gram to its last launch */
 #define CURSORS 6
 #define POWERS 18 /* 2^17 launches is the longest step */
 
@@ -31,16 +31,10 @@
 #define EARLY_FROM 1024
 #define EARLY_PART 4
 
-/*
- * One launch in this many may use a span whose last use is longer ago than a step. An example is
- * the batches of a data set that lives on the device.
- */
+/* One launch in this many may use a span (a batch of a data set) last used before the step. */
 #define FAR_ONE_IN 64
 
-/*
- * A pattern that was recognised and lost before its end this many times no longer supersedes
- * others.
- */
+/* A pattern that was recognised and lost before its end this often supersedes no others. */
 #define STRIKES 3
 
 /*
@@ -63,29 +57,29 @@ struct cursor {
 struct ps_steps {
     uint64_t count;         /* launches observed */
     uint64_t hash;          /* of all launches */
-    uint64_t power[POWERS]; /* BASE to the power of 2^i */
+    uint64_t power[POWERS]; /* PS_BASE to the power of 2^i */
     bool mark;              /* the next launch is the first one after a mark */
     uint64_t last_mark;     /* `count` at the last mark, + 1; 0: no mark yet */
     bool following;
     uint32_t slot, position; /* of the pattern that is followed */
     uint64_t followed;       /* launches since that pattern was found or recognised */
-    uint32_t lost_slot;      /* the pattern that was lost last; NOWHERE: none, or it is forgotten */
+    uint32_t lost_slot;      /* the pattern that was lost last; PS_NOWHERE: none, or it is forgotten */
     struct ps_resync lost_place;
     uint64_t foreign; /* the number of successive grams that no pattern has */
     /* `count` when the latest launch that no pattern has was seen. */
     uint64_t last_foreign;
     uint32_t known; /* a bit for each pattern: it has the previous gram */
     struct cursor cursor[CURSORS];
-    /* Slot of a pattern that was accepted early and has broken off; NOWHERE: none. */
+    /* Slot of a pattern that was accepted early and has broken off; PS_NOWHERE: none. */
     uint32_t broken;
     uint32_t broken_at;    /* position of the expected launch that did not come */
     uint64_t broken_count; /* `count` then, with the launch that came instead */
     uint64_t in_pattern, steps, lost, found;
-    uint64_t fingerprint[RING];
-    uint64_t prefix[RING]; /* hash of all launches up to and with this one */
-    uint32_t reach[RING];
+    uint64_t fingerprint[PS_RING];
+    uint64_t prefix[PS_RING]; /* hash of all launches up to and with this one */
+    uint32_t reach[PS_RING];
     uint32_t latest[LATEST]; /* low half of the number of the gram's last launch */
-    struct pattern pattern[PS_PATTERNS_MAX];
+    struct ps_step_pattern pattern[PS_PATTERNS_MAX];
 };
 
 /* ---- hashes ---- */
@@ -96,18 +90,19 @@ struct ps_steps {
  */
 static uint64_t prefix_of(const struct ps_steps *steps, uint64_t launch)
 {
-    return launch == UINT64_MAX ? 0 : steps->prefix[launch % RING];
+    return launch == UINT64_MAX ? 0 : steps->prefix[launch % PS_RING];
 }
 
 static uint64_t gram_at(const struct ps_steps *steps, uint64_t launch)
 {
-    return ps_hash_u64(difference(prefix_of(steps, launch), prefix_of(steps, launch - GRAM), steps->power[3]));
+    return ps_hash_u64(
+        ps_pattern_difference(prefix_of(steps, launch), prefix_of(steps, launch - PS_GRAM), steps->power[3]));
 }
 
 static bool same_gram(const struct ps_steps *steps, uint64_t a, uint64_t b)
 {
-    for (uint64_t i = 0; i < GRAM; i++) {
-        if (steps->fingerprint[(a - i) % RING] != steps->fingerprint[(b - i) % RING])
+    for (uint64_t i = 0; i < PS_GRAM; i++) {
+        if (steps->fingerprint[(a - i) % PS_RING] != steps->fingerprint[(b - i) % PS_RING])
             return false;
     }
     return true;
@@ -122,18 +117,18 @@ size_t ps_steps_bytes(void)
 
 void ps_steps_init(struct ps_steps *steps)
 {
-    steps->power[0] = BASE;
+    steps->power[0] = PS_BASE;
     for (int i = 1; i < POWERS; i++)
-        steps->power[i] = multiply(steps->power[i - 1], steps->power[i - 1]);
-    steps->slot = steps->broken = steps->lost_slot = NOWHERE;
+        steps->power[i] = ps_pattern_multiply(steps->power[i - 1], steps->power[i - 1]);
+    steps->slot = steps->broken = steps->lost_slot = PS_NOWHERE;
 }
 
 /* Returns whether a pattern that contains this one is in force. This one is then not looked for. */
-static bool is_superseded(const struct ps_steps *steps, const struct pattern *pattern)
+static bool is_superseded(const struct ps_steps *steps, const struct ps_step_pattern *pattern)
 {
-    if (pattern->superseded_by == NOWHERE)
+    if (pattern->superseded_by == PS_NOWHERE)
         return false;
-    const struct pattern *by = &steps->pattern[pattern->superseded_by];
+    const struct ps_step_pattern *by = &steps->pattern[pattern->superseded_by];
     return by->serial == pattern->superseder && by->strikes < STRIKES;
 }
 
@@ -150,7 +145,7 @@ static bool is_believed(const struct ps_steps *steps, const struct cursor *curso
     return cursor->match >= whole;
 }
 
-static uint64_t weight(const struct pattern *pattern)
+static uint64_t weight(const struct ps_step_pattern *pattern)
 {
     return pattern->rounds * pattern->length + 1;
 }
@@ -195,11 +190,11 @@ static void start_following(struct ps_steps *steps, uint32_t slot, uint32_t posi
 /* Marks a pattern that has had one whole round. It supersedes the patterns that it contains. */
 static void make_whole(struct ps_steps *steps, uint32_t slot)
 {
-    struct pattern *pattern = &steps->pattern[slot];
+    struct ps_step_pattern *pattern = &steps->pattern[slot];
 
     pattern->is_whole = true;
     for (uint32_t i = 0; i < PS_PATTERNS_MAX; i++) {
-        struct pattern *other = &steps->pattern[i];
+        struct ps_step_pattern *other = &steps->pattern[i];
         if (other->length != 0 && other->length < pattern->length && ps_step_pattern_contains(pattern, other)) {
             other->superseded_by = slot;
             other->superseder = pattern->serial;
@@ -209,7 +204,7 @@ static void make_whole(struct ps_steps *steps, uint32_t slot)
 
 static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
 {
-    struct pattern *pattern = &steps->pattern[steps->slot];
+    struct ps_step_pattern *pattern = &steps->pattern[steps->slot];
     const uint32_t expected = steps->position;
     bool fits = pattern->fingerprint[expected] == fingerprint;
 
@@ -226,12 +221,12 @@ static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
         /*
          * A good step may be up to a gram short of a round between being recognised and being lost.
          */
-        pattern->strikes = steps->followed + GRAM < pattern->length ? pattern->strikes + 1 : 0;
+        pattern->strikes = steps->followed + PS_GRAM < pattern->length ? pattern->strikes + 1 : 0;
         if (!pattern->is_whole) {
             steps->broken = steps->slot;
             steps->broken_at = (steps->position ? steps->position : pattern->length) - 1;
             steps->broken_count = steps->count;
-            steps->slot = NOWHERE;
+            steps->slot = PS_NOWHERE;
         }
         return PS_STEPS_LOST;
     }
@@ -262,42 +257,42 @@ static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
  */
 static bool recognise(struct ps_steps *steps, uint64_t fingerprint, uint64_t gram)
 {
-    uint32_t best = NOWHERE, place = NOWHERE, known = 0;
+    uint32_t best = PS_NOWHERE, place = PS_NOWHERE, known = 0;
     bool best_unique = false;
 
-    if (steps->lost_slot != NOWHERE)
+    if (steps->lost_slot != PS_NOWHERE)
         place = ps_resync_look(&steps->lost_place, &steps->pattern[steps->lost_slot], fingerprint);
-    if (place != NOWHERE && !is_superseded(steps, &steps->pattern[steps->lost_slot])) {
+    if (place != PS_NOWHERE && !is_superseded(steps, &steps->pattern[steps->lost_slot])) {
         if (steps->broken == steps->lost_slot)
-            steps->broken = NOWHERE;
+            steps->broken = PS_NOWHERE;
         start_following(steps, steps->lost_slot, place);
         return true;
     }
     for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
-        const struct pattern *pattern = &steps->pattern[slot];
+        const struct ps_step_pattern *pattern = &steps->pattern[slot];
         uint32_t at = pattern->length != 0 && pattern->is_whole
                           ? ps_step_pattern_find(pattern, gram, steps->fingerprint, steps->count - 1)
-                          : NOWHERE;
-        if (at == NOWHERE)
+                          : PS_NOWHERE;
+        if (at == PS_NOWHERE)
             continue;
         known |= 1u << slot;
         if (is_superseded(steps, pattern))
             continue;
-        bool unique = !(at & AMBIGUOUS);
+        bool unique = !(at & PS_AMBIGUOUS);
         if (!unique && (steps->known >> slot & 1))
             continue;
-        if (best == NOWHERE || unique > best_unique ||
+        if (best == PS_NOWHERE || unique > best_unique ||
             (unique == best_unique && weight(pattern) > weight(&steps->pattern[best]))) {
             best = slot;
             best_unique = unique;
-            place = at & ~AMBIGUOUS;
+            place = at & ~PS_AMBIGUOUS;
         }
     }
     steps->known = known;
     steps->foreign = known == 0 ? steps->foreign + 1 : 0;
-    if (steps->foreign >= GRAM)
+    if (steps->foreign >= PS_GRAM)
         steps->last_foreign = steps->count;
-    if (best == NOWHERE)
+    if (best == PS_NOWHERE)
         return false;
     start_following(steps, best, place);
     return true;
@@ -312,7 +307,7 @@ static void add_cursor(struct ps_steps *steps, uint64_t gram)
     uint64_t distance = (uint32_t)(now - steps->latest[gram % LATEST]);
     struct cursor *worst = &steps->cursor[0];
 
-    if (distance == 0 || distance > PS_PATTERN_LAUNCHES_MAX || distance + GRAM > steps->count ||
+    if (distance == 0 || distance > PS_PATTERN_LAUNCHES_MAX || distance + PS_GRAM > steps->count ||
         !same_gram(steps, now, now - distance))
         return;
     for (int i = 0; i < CURSORS; i++) {
@@ -327,15 +322,15 @@ static void add_cursor(struct ps_steps *steps, uint64_t gram)
      * comes first, then the next smaller ones before it.
      */
     uint64_t match = 0;
-    uint64_t limit = (steps->count < RING ? steps->count : RING - 1) - distance;
+    uint64_t limit = (steps->count < PS_RING ? steps->count : PS_RING - 1) - distance;
     for (int i = POWERS - 1; i >= 0; i--) {
         uint64_t more = UINT64_C(1) << i;
         if (match + more > limit)
             continue;
         uint64_t newer =
-            difference(prefix_of(steps, now - match), prefix_of(steps, now - match - more), steps->power[i]);
-        uint64_t older = difference(prefix_of(steps, now - distance - match),
-                                    prefix_of(steps, now - distance - match - more), steps->power[i]);
+            ps_pattern_difference(prefix_of(steps, now - match), prefix_of(steps, now - match - more), steps->power[i]);
+        uint64_t older = ps_pattern_difference(prefix_of(steps, now - distance - match),
+                                               prefix_of(steps, now - distance - match - more), steps->power[i]);
         if (newer == older)
             match += more;
     }
@@ -350,7 +345,8 @@ static void walk_cursors(struct ps_steps *steps, uint64_t fingerprint)
     for (int i = 0; i < CURSORS; i++) {
         struct cursor *cursor = &steps->cursor[i];
         if (cursor->match != 0)
-            cursor->match = steps->fingerprint[(now - cursor->distance) % RING] == fingerprint ? cursor->match + 1 : 0;
+            cursor->match =
+                steps->fingerprint[(now - cursor->distance) % PS_RING] == fingerprint ? cursor->match + 1 : 0;
     }
 }
 
@@ -384,9 +380,9 @@ static struct evidence look_back(const struct ps_steps *steps, uint64_t distance
 
     for (uint64_t i = 1; i <= distance || i <= looked_at; i++) {
         uint64_t launch = steps->count - i;
-        uint32_t reach = steps->reach[launch % RING] & REACH_MAX;
+        uint32_t reach = steps->reach[launch % PS_RING] & REACH_MAX;
         if (i <= distance)
-            evidence.sum += ps_hash_u64(steps->fingerprint[launch % RING]);
+            evidence.sum += ps_hash_u64(steps->fingerprint[launch % PS_RING]);
         if (reach <= reach_max) {
             evidence.carried |= i <= distance && reach + i > distance;
             if (reach > evidence.farthest)
@@ -402,14 +398,14 @@ static struct evidence look_back(const struct ps_steps *steps, uint64_t distance
  * Returns whether at least half of the last `distance` launches belong to the pattern. An inner
  * loop is no step, however often it runs.
  */
-static bool covers(const struct ps_steps *steps, const struct pattern *pattern, uint64_t distance)
+static bool covers(const struct ps_steps *steps, const struct ps_step_pattern *pattern, uint64_t distance)
 {
     uint64_t in = 0;
 
     for (uint64_t i = 0; i < distance; i++) {
         uint64_t launch = steps->count - 1 - i;
-        in += launch + 1 >= GRAM &&
-              ps_step_pattern_find(pattern, gram_at(steps, launch), steps->fingerprint, launch) != NOWHERE;
+        in += launch + 1 >= PS_GRAM &&
+              ps_step_pattern_find(pattern, gram_at(steps, launch), steps->fingerprint, launch) != PS_NOWHERE;
     }
     return 2 * in >= distance;
 }
@@ -426,7 +422,7 @@ static bool covers(const struct ps_steps *steps, const struct pattern *pattern, 
 static bool has_shorter(const struct ps_steps *steps, uint64_t distance, uint64_t farthest)
 {
     for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
-        const struct pattern *pattern = &steps->pattern[slot];
+        const struct ps_step_pattern *pattern = &steps->pattern[slot];
         uint64_t length = pattern->length;
         if (length == 0 || !pattern->is_whole || length >= distance || !covers(steps, pattern, distance))
             continue;
@@ -444,25 +440,25 @@ static bool has_shorter(const struct ps_steps *steps, uint64_t distance, uint64_
 
 /*
  * Returns the slot of the known pattern of which the last launches are one round, in any rotation.
- * Returns NOWHERE if there is none. *position is then the place of the next launch in it, or
- * NOWHERE if unclear.
+ * Returns PS_NOWHERE if no pattern fits. *position is then the place of the next launch in
+ * it, or PS_NOWHERE if unclear.
  */
 static uint32_t find_known(const struct ps_steps *steps, uint64_t distance, uint64_t sum, uint32_t *position)
 {
-    *position = NOWHERE;
+    *position = PS_NOWHERE;
     for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
-        const struct pattern *pattern = &steps->pattern[slot];
+        const struct ps_step_pattern *pattern = &steps->pattern[slot];
         if (pattern->length != distance || pattern->sum != sum || !pattern->is_whole)
             continue;
-        for (uint64_t back = 0; back < distance && *position == NOWHERE; back++) {
+        for (uint64_t back = 0; back < distance && *position == PS_NOWHERE; back++) {
             uint64_t launch = steps->count - 1 - back;
             uint32_t at = ps_step_pattern_find(pattern, gram_at(steps, launch), steps->fingerprint, launch);
-            if (at != NOWHERE && !(at & AMBIGUOUS))
+            if (at != PS_NOWHERE && !(at & PS_AMBIGUOUS))
                 *position = (uint32_t)((at + back) % distance);
         }
         return slot;
     }
-    return NOWHERE;
+    return PS_NOWHERE;
 }
 
 /* Returns the slot for a new pattern: a free one, or that of the pattern seen longest ago. */
@@ -485,8 +481,8 @@ static uint64_t compare_rounds(const struct ps_steps *steps, uint64_t distance)
 {
     uint64_t same = 0;
 
-    while (same < distance && steps->fingerprint[(steps->count - 1 - same) % RING] ==
-                                  steps->fingerprint[(steps->count - 1 - same - distance) % RING])
+    while (same < distance && steps->fingerprint[(steps->count - 1 - same) % PS_RING] ==
+                                  steps->fingerprint[(steps->count - 1 - same - distance) % PS_RING])
         same++;
     return same;
 }
@@ -494,30 +490,30 @@ static uint64_t compare_rounds(const struct ps_steps *steps, uint64_t distance)
 /* Forgets the pattern that broke off, unless its slot is `but`, which already has a new pattern. */
 static void forget_broken(struct ps_steps *steps, uint32_t but)
 {
-    if (steps->broken != NOWHERE && steps->broken != but) {
+    if (steps->broken != PS_NOWHERE && steps->broken != but) {
         steps->pattern[steps->broken].length = 0;
         if (steps->lost_slot == steps->broken)
-            steps->lost_slot = NOWHERE;
+            steps->lost_slot = PS_NOWHERE;
     }
-    steps->broken = NOWHERE;
+    steps->broken = PS_NOWHERE;
 }
 
 static void learn(struct ps_steps *steps, uint64_t distance, uint64_t sum, bool is_whole)
 {
     uint32_t slot = take_slot(steps);
-    struct pattern *pattern = &steps->pattern[slot];
+    struct ps_step_pattern *pattern = &steps->pattern[slot];
     uint64_t first = steps->count - distance;
 
     pattern->length = (uint32_t)distance;
     pattern->is_whole = false;
     pattern->strikes = 0;
-    pattern->superseded_by = NOWHERE;
+    pattern->superseded_by = PS_NOWHERE;
     pattern->serial = ++steps->found;
     pattern->rounds = 0;
     pattern->last_wrap = 0;
     pattern->sum = sum;
     for (uint64_t i = 0; i < distance; i++)
-        pattern->fingerprint[i] = steps->fingerprint[(first + i) % RING];
+        pattern->fingerprint[i] = steps->fingerprint[(first + i) % PS_RING];
     ps_step_pattern_index(pattern);
     forget_broken(steps, slot);
     if (steps->following && steps->slot != slot && !steps->pattern[steps->slot].is_whole)
@@ -530,7 +526,7 @@ static void learn(struct ps_steps *steps, uint64_t distance, uint64_t sum, bool 
 /* Returns whether the program marked the begin of a step `distance` launches ago. */
 static bool begins_at_mark(const struct ps_steps *steps, uint64_t distance)
 {
-    return steps->reach[(steps->count - distance) % RING] & MARKED;
+    return steps->reach[(steps->count - distance) % PS_RING] & MARKED;
 }
 
 /* Returns whether the program's own marks, if it makes them, agree that a step has just ended. */
@@ -569,8 +565,8 @@ static enum ps_steps_event try_cursor(struct ps_steps *steps, struct cursor *cur
         return PS_STEPS_NOTHING;
     cursor->check = steps->count + distance;
     uint32_t slot = find_known(steps, distance, evidence.sum, &position);
-    if (slot != NOWHERE) {
-        if (position == NOWHERE || is_superseded(steps, &steps->pattern[slot]) ||
+    if (slot != PS_NOWHERE) {
+        if (position == PS_NOWHERE || is_superseded(steps, &steps->pattern[slot]) ||
             (steps->following && steps->slot == slot))
             return PS_STEPS_NOTHING;
         start_following(steps, slot, position);
@@ -622,28 +618,28 @@ static enum ps_steps_event try_cursors(struct ps_steps *steps)
  */
 static enum ps_steps_event go_on_without(struct ps_steps *steps, uint64_t gram)
 {
-    struct pattern *pattern = &steps->pattern[steps->broken];
+    struct ps_step_pattern *pattern = &steps->pattern[steps->broken];
     uint64_t since = steps->count - steps->broken_count + 1; /* with the launch that differed */
     uint64_t now = steps->count - 1;
 
     if (since > pattern->length / EARLY_PART) {
-        forget_broken(steps, NOWHERE);
+        forget_broken(steps, PS_NOWHERE);
         return PS_STEPS_NOTHING;
     }
-    if (since < GRAM)
+    if (since < PS_GRAM)
         return PS_STEPS_NOTHING;
     uint32_t place = ps_step_pattern_find(pattern, gram, steps->fingerprint, now);
     /* After one replaced launch, recognise() has gone on already. */
-    if (place == NOWHERE || (place & ~AMBIGUOUS) <= steps->broken_at + since)
+    if (place == PS_NOWHERE || (place & ~PS_AMBIGUOUS) <= steps->broken_at + since)
         return PS_STEPS_NOTHING;
-    place &= ~AMBIGUOUS; /* of several places the first: a loop is entered at its beginning */
+    place &= ~PS_AMBIGUOUS; /* of several places the first: a loop is entered at its beginning */
     uint64_t left_out = place - steps->broken_at - since, distance = pattern->length - left_out;
-    if (distance < EARLY_FROM || distance + GRAM > steps->count || !same_gram(steps, now, now - distance) ||
+    if (distance < EARLY_FROM || distance + PS_GRAM > steps->count || !same_gram(steps, now, now - distance) ||
         !ends_at_mark(steps, distance))
         return PS_STEPS_NOTHING;
     struct evidence evidence = look_back(steps, distance, distance, pattern->length);
     if (evidence.retry != 0 || !evidence.carried) { /* looking back costs a round's length: it is done once */
-        forget_broken(steps, NOWHERE);
+        forget_broken(steps, PS_NOWHERE);
         return PS_STEPS_NOTHING;
     }
     learn(steps, distance, evidence.sum, false);
@@ -658,22 +654,22 @@ struct ps_steps_state ps_steps_observe(struct ps_steps *steps, struct ps_step_la
     uint64_t now = steps->count++;
     enum ps_steps_event event = PS_STEPS_NOTHING;
 
-    steps->fingerprint[now % RING] = fingerprint;
-    steps->reach[now % RING] =
+    steps->fingerprint[now % PS_RING] = fingerprint;
+    steps->reach[now % PS_RING] =
         (uint32_t)(launch.reach < REACH_MAX ? launch.reach : REACH_MAX) | (steps->mark ? MARKED : 0);
-    steps->hash = append(steps->hash, fingerprint);
-    steps->prefix[now % RING] = steps->hash;
+    steps->hash = ps_pattern_append(steps->hash, fingerprint);
+    steps->prefix[now % PS_RING] = steps->hash;
     steps->mark = false;
     walk_cursors(steps, fingerprint);
 
-    uint64_t gram = now + 1 >= GRAM ? gram_at(steps, now) : 0;
+    uint64_t gram = now + 1 >= PS_GRAM ? gram_at(steps, now) : 0;
     if (steps->following)
         event = follow(steps, fingerprint);
-    else if (now + 1 >= GRAM && recognise(steps, fingerprint, gram))
+    else if (now + 1 >= PS_GRAM && recognise(steps, fingerprint, gram))
         event = PS_STEPS_RECOGNISED;
-    else if (steps->broken != NOWHERE)
+    else if (steps->broken != PS_NOWHERE)
         event = go_on_without(steps, gram);
-    if (now + 1 >= GRAM) {
+    if (now + 1 >= PS_GRAM) {
         if (!steps->following)
             add_cursor(steps, gram);
         steps->latest[gram % LATEST] = (uint32_t)now;

@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-struct pattern;
+struct ps_step_pattern;
 
 /*
  * The most extra or missing launches that resync bridges. Layers are longer, so a place that fits
@@ -30,16 +30,17 @@ struct ps_resync {
 /*
  * Begins the search: at place `expected` of the pattern, another launch came, with `fingerprint`.
  */
-void ps_resync_begin(struct ps_resync *lost, const struct pattern *pattern, uint32_t expected, uint64_t fingerprint);
+void ps_resync_begin(struct ps_resync *lost, const struct ps_step_pattern *pattern, uint32_t expected,
+                     uint64_t fingerprint);
 
 /*
- * Takes in the next launch. Returns the place of the pattern that is expected after it, or NOWHERE.
- * Of several places the nearest is taken. Of two equally near places the one behind is taken. The
- * one ahead is taken if the launch at the loss was already the launch there.
+ * Takes in the next launch. Returns the place of the pattern that is expected after it, or
+ * PS_NOWHERE. Of several places the nearest is taken. Of two equally near places the one
+ * behind is taken. The one ahead is taken if the launch at the loss was already the launch there.
  *
  * A pattern found early (`is_whole` is not set) is not taken up at a place ahead. The launches that
  * did not come this time came only once, and are no part of the step.
  */
-uint32_t ps_resync_look(struct ps_resync *lost, const struct pattern *pattern, uint64_t fingerprint);
+uint32_t ps_resync_look(struct ps_resync *lost, const struct ps_step_pattern *pattern, uint64_t fingerprint);
 
 #endif

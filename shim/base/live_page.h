@@ -135,9 +135,8 @@ struct ps_live_page {
 #define PS_LIVE_WORDS(type) (sizeof(type) / sizeof(uint64_t))
 _Static_assert(sizeof(struct ps_live_page) == 4 * 4096, "the layout is fixed");
 _Static_assert(sizeof(struct ps_live_record) == 512, "the layout is fixed");
-_Static_assert(PS_LIVE_WORDS(struct ps_live_process) <= PS_LIVE_RECORD_WORDS,
-               "a record holds what is told of a process");
-_Static_assert(PS_LIVE_WORDS(struct ps_live_device) <= PS_LIVE_RECORD_WORDS, "a record holds what is told of a device");
+_Static_assert(PS_LIVE_WORDS(struct ps_live_process) <= PS_LIVE_RECORD_WORDS, "a record holds a process");
+_Static_assert(PS_LIVE_WORDS(struct ps_live_device) <= PS_LIVE_RECORD_WORDS, "a record holds a device");
 
 /*
  * The number of tries of a reader. A write takes well under a microsecond, and the next one comes

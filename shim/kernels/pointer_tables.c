@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "kernels/made_tables.h"
 #include "memory/registry.h"
+#include "policy/lower_bound.h"
 
 /* Consecutive words that name the same unit of the reservation. */
 struct run {
@@ -52,16 +53,7 @@ static void publish(void)
 /* Returns the index of the first table that ends behind the address. */
 static size_t first_behind(CUdeviceptr address)
 {
-    size_t low = 0, high = count;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (tables[middle].end <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return PS_LOWER_BOUND(count, i, tables[i].end <= address);
 }
 
 static void insert(size_t at, const struct table *table)

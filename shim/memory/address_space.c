@@ -1,4 +1,5 @@
 #include "memory/address_space.h"
+#include "policy/lower_bound.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -41,16 +42,7 @@ uint64_t ps_address_space_take(struct ps_address_space *space, uint64_t bytes)
 /* Returns the first free range that starts at or after `start`. */
 static size_t lower_bound(const struct ps_address_space *space, uint64_t start)
 {
-    size_t low = 0, high = space->count;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (space->free[middle].start < start)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return PS_LOWER_BOUND(space->count, i, space->free[i].start < start);
 }
 
 int ps_address_space_give(struct ps_address_space *space, uint64_t start, uint64_t bytes)

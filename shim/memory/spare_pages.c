@@ -9,6 +9,7 @@
 #include "base/per_device.h"
 #include "cuda/device_memory.h"
 #include "memory/registry.h"
+#include "policy/lower_bound.h"
 
 /*
  * Units in the largest part (128 MiB on the device). Parts of one size serve all larger spans.
@@ -49,16 +50,7 @@ uint64_t ps_spare_bytes(void)
  */
 static size_t first_of(size_t bytes)
 {
-    size_t low = 0, high = dev->count;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (dev->shelf[middle].bytes < bytes)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return PS_LOWER_BOUND(dev->count, i, dev->shelf[i].bytes < bytes);
 }
 
 static struct ps_page_part take(struct shelf *shelf)

@@ -26,7 +26,7 @@ struct ps_trace_file {
 };
 
 /*
- * Creates or empties the file, or opens a pipe that somebody reads. A regular file is locked for as
+ * Creates or empties the file, or opens a pipe that has a reader. A regular file is locked for as
  * long as it is open. -EWOULDBLOCK: another process writes a trace there. `flags` are further flags
  * of open(2). Returns 0 or another -errno.
  */

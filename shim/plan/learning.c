@@ -51,10 +51,7 @@ struct wanted {
 #define DURATIONS_AFTER_NS (2ull * 1000000000u)
 #define SAMPLES_AT_ONCE 256
 #define SAMPLES_LOOKED_FOR_NS 10000000u
-/*
- * Under a plan, this round is timed for the plan that replaces it. Where devices wait for each
- * other, at most TIMED_MAX rounds are timed.
- */
+/* Under a plan, this round is timed for the next plan; up to TIMED_MAX where devices wait. */
 #define TIMED_ROUND 2
 #define TIMED_MAX 5
 #define POSTPONED_MAX 16 /* rounds; limits the timing of a step that is never whole */
@@ -67,17 +64,11 @@ struct wanted {
  */
 #define TIMED_UNFOUND 8192u
 
-/*
- * Spans named since the last launch by launches that belong to no step. Further ones are not
- * remembered.
- */
+/* Spans named since the last launch by launches of no step; further ones are not remembered. */
 #define AWAITING_LAUNCH_MAX 64
 
-/*
- * The facts about a step, by the detector's slot for it. Guarded by the registry lock, except
- * `shortest`.
- */
-struct pattern {
+/* A step, by the detector's slot for it. Guarded by the registry lock, except `shortest`. */
+struct known_pattern {
     uint64_t found; /* the number of times that the slot was given to a new step */
     struct wanted wanted;
     bool planning; /* the planning thread plans it now */
@@ -86,10 +77,7 @@ struct pattern {
     bool moves;                        /* the plan moves something */
     bool fits;                         /* the plan keeps the step within the budget */
     uint64_t budget_bytes, slab_bytes; /* that the plan was made for */
-    /*
-     * The first plan is made from little data. The step was found before it had come round, when
-     * much of it was the program's first step. Or only parts of it were timed.
-     */
+    /* The first plan had little data: the step had not come round, or was timed in parts. */
     bool hasty;
     uint32_t rounds;      /* rounds since the first plan */
     uint64_t round_began; /* number of launches when the round began; 0: the step was left since */
@@ -113,12 +101,9 @@ static PS_PER_DEVICE struct {
     uint32_t followed;      /* the pattern that the latest launch lies in; PENSTOCK_NEVER: none */
     uint64_t begun_at;      /* ns */
     struct ps_learning_cost cost;
-    /*
-     * The least budget under which a step loses no time; 0: not known. Found for the latest plan
-     * that loses time.
-     */
+    /* The least budget without loss, from the latest plan that loses time; 0: not known. */
     uint64_t enough_bytes;
-    struct pattern pattern[PS_PATTERNS_MAX];
+    struct known_pattern pattern[PS_PATTERNS_MAX];
     struct {
         struct ps_span *span;
         uint64_t number;
@@ -224,13 +209,13 @@ static void look_whether_timed_in_vain(void)
 }
 
 /* Returns whether a first plan is still to come. */
-static bool is_awaited(const struct pattern *p)
+static bool is_awaited(const struct known_pattern *p)
 {
     return !p->planned && p->tries < TRIES_MAX;
 }
 
 /* Asks the planning thread for a plan of the last `length` launches. [locked] */
-static void want(struct pattern *p, uint32_t length)
+static void want(struct known_pattern *p, uint32_t length)
 {
     const uint64_t first = dev->launches - length;
 
@@ -251,7 +236,7 @@ static void want(struct pattern *p, uint32_t length)
  * Returns whether memory is less than the plan counts on, by more than its margin. Other processes
  * use the device, or the host refuses memory. [locked]
  */
-static bool has_less_memory(const struct pattern *p)
+static bool has_less_memory(const struct known_pattern *p)
 {
     return ps_budget_to_plan_for() < p->budget_bytes || ps_slab_limit() < p->slab_bytes - p->slab_bytes / 64;
 }
@@ -260,7 +245,7 @@ static bool has_less_memory(const struct pattern *p)
  * Returns whether the round that ended should give a new plan because the last one did not fit. The
  * last plan may come from an odd round.
  */
-static bool is_tried_again(const struct pattern *p)
+static bool is_tried_again(const struct known_pattern *p)
 {
     return !p->fits && (p->rounds == 4 || p->rounds == 16 || p->rounds == 64);
 }
@@ -270,7 +255,7 @@ static bool is_tried_again(const struct pattern *p)
  * needs a later step, too: on the stack, the first step leaves pointers that name other spans than
  * later steps do.
  */
-static bool is_planned_anew(const struct pattern *p)
+static bool is_planned_anew(const struct known_pattern *p)
 {
     return p->moves || *ps_settings.recording;
 }
@@ -284,7 +269,7 @@ static bool is_planned_anew(const struct pattern *p)
  */
 static void wrapped(struct ps_steps_state state)
 {
-    struct pattern *p = &dev->pattern[state.pattern];
+    struct known_pattern *p = &dev->pattern[state.pattern];
     /*
      * A round that was interrupted holds other launches too, or not all of its own. Then the last
      * `length` launches are no round of the step.
@@ -312,7 +297,7 @@ static void wrapped(struct ps_steps_state state)
 /* The detector has found a new step. [locked] */
 static void found(struct ps_steps_state state)
 {
-    struct pattern *p = &dev->pattern[state.pattern];
+    struct known_pattern *p = &dev->pattern[state.pattern];
 
     ps_following_forget(state.pattern);
     p->planned = false;
@@ -562,7 +547,7 @@ static bool is_barely_timed(const struct penstock_step *step, const bool *timed)
  * event. That device may stand still for its own transfers. Then each device plans for more time
  * than it has, and delays the other. As plans get better, both durations shrink. [locked]
  */
-static bool is_still_settling(const struct pattern *p, uint64_t plain_ns)
+static bool is_still_settling(const struct known_pattern *p, uint64_t plain_ns)
 {
     bool waits_for_others = ps_devices_several || ps_counted(nccl_calls);
 
@@ -574,7 +559,7 @@ static bool is_still_settling(const struct pattern *p, uint64_t plain_ns)
  */
 static int plan_from(uint32_t pattern, struct wanted w)
 {
-    struct pattern *p = &dev->pattern[pattern];
+    struct known_pattern *p = &dev->pattern[pattern];
     struct penstock_step step = {0};
     struct penstock_plan plan = {0};
     struct ps_recorded_details details = {0};
@@ -652,7 +637,7 @@ static int plan_from(uint32_t pattern, struct wanted w)
 /* Plans the step that this pattern wants. [locked; releases the lock meanwhile] */
 static void plan_one(uint32_t pattern)
 {
-    struct pattern *p = &dev->pattern[pattern];
+    struct known_pattern *p = &dev->pattern[pattern];
     const struct wanted w = p->wanted;
     const uint64_t found_as = p->found;
 

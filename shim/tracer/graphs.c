@@ -13,6 +13,7 @@
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
 #include "residency/graph_pins.h"
+#include "policy/lower_bound.h"
 
 /* Child graphs in child graphs; deeper ones are not followed. */
 #define DEPTH_MAX 32
@@ -331,16 +332,7 @@ static void take_graph(struct part *part, CUgraph graph, unsigned depth)
 /* Returns the node's place among the part's own nodes, or the place where it belongs. */
 static size_t place_of(const struct part *part, CUgraphNode node)
 {
-    size_t low = 0, high = part->nodes;
-
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if ((uintptr_t)part->inner[middle].node < (uintptr_t)node)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return PS_LOWER_BOUND(part->nodes, i, (uintptr_t)part->inner[i].node < (uintptr_t)node);
 }
 
 /* Finds the node at any depth. Returns NULL if it is not there. */

@@ -2,10 +2,10 @@
  * The part of `penstock verify` inside a run. It watches each kernel and graph launch by itself, so
  * that a launch that faults is known by name. It reports the spans that the launch could not reach.
  *
- * scripts/command/penstock-verify makes the runs and compares them. It writes a task, which PENSTOCK_VERIFY
- * names. The findings go beside it, into TASK.seen, one JSON object after another. Nothing here
- * ends the program or changes its results. When everything asked for was seen, one object says so,
- * and the command that began the run ends it.
+ * scripts/command/penstock-verify makes the runs and compares them. It writes a task, which
+ * PENSTOCK_VERIFY names. The findings go beside it, into TASK.seen, one JSON object after another.
+ * Nothing here ends the program or changes its results. When everything asked for was seen, one
+ * object says so, and the command that began the run ends it.
  *
  * A launch is known by its kernel's name and the number of earlier launches of that name. A span is
  * known by its size and the number of earlier births of that size (ps_span.nth). Both are the same
