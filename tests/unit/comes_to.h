@@ -1,4 +1,4 @@
-/* Waiting, in unit tests, for what another thread is to bring about. */
+/* Waits, in unit tests, for the work of another thread. */
 #ifndef PENSTOCK_TESTS_UNIT_COMES_TO_H
 #define PENSTOCK_TESTS_UNIT_COMES_TO_H
 
@@ -7,10 +7,10 @@
 
 #include "base/clock.h"
 
-/* For so long at most. */
+/* The longest wait, in ns. */
 #define PATIENCE_NS 20000000000u
 
-/* Until the condition holds; false when it doesn't come to. */
+/* Waits until the condition holds. Returns false if it doesn't within PATIENCE_NS. */
 #define COMES_TO(condition)                                                                                            \
     ({                                                                                                                 \
         uint64_t until_ns = ps_now_ns() + PATIENCE_NS;                                                                 \

@@ -1,6 +1,6 @@
 /*
- * What the unit tests of pure modules share: expectations that say where they failed and let the
- * test go on, and the exit status. A test program runs its cases from main and returns
+ * Expectations for the unit tests of pure modules, and their exit status. A failed expectation
+ * reports its place and lets the test go on. A test program runs its cases from main and returns
  * expect_status().
  */
 #ifndef PENSTOCK_TESTS_UNIT_EXPECT_H
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Counted atomically: a case may start threads of its own, and these expect, too. */
+/* Counted atomically, because a case may start threads that expect too. */
 static _Atomic unsigned expect_checked, expect_failed;
 
 #define EXPECT(condition) expect_that((condition), __FILE__, __LINE__, #condition)
@@ -63,7 +63,7 @@ static inline bool expect_text(const char *expected, const char *actual, const c
     return same;
 }
 
-/* 0 when something was checked and all of it held. */
+/* Returns 0 if something was checked and every check held. */
 static inline int expect_status(void)
 {
     if (expect_checked == 0)

@@ -1,6 +1,6 @@
 /*
  * Memory figures read from made-up /proc and /sys trees: plain machines, both cgroup versions,
- * containers, and files that make no sense.
+ * containers, and files with nonsense in them.
  */
 #include "base/host_memory.h"
 
@@ -131,8 +131,8 @@ static void test_version_2_nested(void)
     EXPECT_U64(450 * MIB, ps_host_memory_available(&m));
 
     /*
-     * A child with a higher limit changes nothing; with a lower one it does; the two least figures
-     * may come from different levels.
+     * A child with a higher limit changes nothing; one with a lower limit does. The two least
+     * figures may come from different levels.
      */
     put("/sys/fs/cgroup/user.slice/job.scope/memory.max", "629145600\n");
     put("/sys/fs/cgroup/user.slice/job.scope/memory.current", "419430400\n");
@@ -144,11 +144,11 @@ static void test_version_2_nested(void)
     EXPECT_U64(200 * MIB, m.cgroup_limit);
     EXPECT_U64(0, m.cgroup_available); /* over its limit already */
 
-    /* The mount's own top too; a sibling's limit is none of ours. */
+    /* The mount's own top counts too; a sibling's limit doesn't. */
     put("/sys/fs/cgroup/memory.max", "1048576\n");
     put("/sys/fs/cgroup/other.slice/memory.max", "4096\n");
     EXPECT_U64(MIB, read_tree().cgroup_limit);
-    /* And nothing above the mount. */
+    /* Files above the mount don't count. */
     put("/sys/fs/memory.max", "4096\n");
     EXPECT_U64(MIB, read_tree().cgroup_limit);
     /* A limit of 0 is a limit. */
@@ -166,7 +166,7 @@ static void test_version_2_container(void)
     EXPECT_U64(100 * MIB, read_tree().cgroup_limit);
     /* A process moved above the namespace's root. */
     put("/proc/self/cgroup", "0::/../../elsewhere\n");
-    put("/sys/elsewhere/memory.max", "4096\n"); /* where that would lead as a path is no cgroup */
+    put("/sys/elsewhere/memory.max", "4096\n"); /* followed as a path, this leads to no cgroup */
     EXPECT_U64(100 * MIB, read_tree().cgroup_limit);
     /* The mount shows a part of the tree, the path is the host's. */
     put("/proc/self/cgroup", "0::/docker/abc/inner\n");
@@ -174,8 +174,8 @@ static void test_version_2_container(void)
     put("/sys/fs/cgroup/inner/memory.max", "52428800\n");
     EXPECT_U64(50 * MIB, read_tree().cgroup_limit);
     /*
-     * A path that only begins with the same letters is another cgroup: the mount's top is what can
-     * be seen.
+     * A path that only begins with the same letters is another cgroup. Only the mount's top is
+     * visible then.
      */
     put("/proc/self/cgroup", "0::/docker/abcd/inner\n");
     EXPECT_U64(100 * MIB, read_tree().cgroup_limit);
@@ -213,9 +213,7 @@ static void test_odd_files(void)
     put("/proc/self/mountinfo", "");
     expect_no_limit();
 
-    /*
-     * Blanks in a mount point are written in octal; a line longer than any buffer is stepped over.
-     */
+    /* Blanks in a mount point are written in octal. A line longer than any buffer is skipped. */
     static char text[20000];
     memset(text, 'l', 12000);
     strcpy(text + 12000, " - cgroup2 x y\n31 24 0:26 / /sys/fs/my\\040cgroup rw - cgroup2 cgroup2 rw\n");
@@ -230,8 +228,8 @@ static void test_odd_files(void)
     expect_no_limit();
 
     /*
-     * The line that matters lies across the places where the file is read in pieces: every offset
-     * around two pieces.
+     * The file is read in pieces. The mount's line lies across the end of one, at every offset near
+     * it.
      */
     for (size_t lead = 4000; lead < 4200; lead++) {
         memset(text, 'l', lead);

@@ -109,7 +109,8 @@ static void test_strings(void)
     EXPECT_TEXT("\\u0080 \\u009b \\u009f \xc2\xa0\xdf\xbf", escaped("\xc2\x80 \xc2\x9b \xc2\x9f \xc2\xa0\xdf\xbf"));
     EXPECT_TEXT("\xe0\xa0\x80\xef\xbf\xbf\xf0\x90\x80\x80", escaped("\xe0\xa0\x80\xef\xbf\xbf\xf0\x90\x80\x80"));
     /*
-     * Lone continuation, bytes that never occur, overlong forms, a surrogate, too large, cut short.
+     * A lone continuation, bytes that never occur, overlong forms, a surrogate, a value too large,
+     * a sequence cut short.
      */
     EXPECT_TEXT("a" REPLACED "b", escaped("a\x80"
                                           "b"));
@@ -201,7 +202,7 @@ static void test_depth(void)
 static void test_small_buffers(void)
 {
     for (size_t capacity = 1; capacity <= sizeof sample; capacity++) {
-        char *buffer = malloc(capacity); /* of that very size, so that a sanitizer sees a byte too many */
+        char *buffer = malloc(capacity); /* of exactly that size, so that a sanitizer sees one byte too many */
         if (!EXPECT(buffer != NULL))
             return;
         ps_json_init_buffer(&json, buffer, capacity);

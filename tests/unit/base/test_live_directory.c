@@ -1,6 +1,6 @@
 /*
- * The directories of live pages: which are trusted, which pages are left over, and of whom nothing
- * can be said.
+ * The directories of live pages: which are trusted, which pages are left over, and which processes
+ * are unknown.
  */
 #include "base/live_directory.h"
 
@@ -71,7 +71,7 @@ static void test_identities(void)
     if (child == 0)
         _exit(0);
     siginfo_t info;
-    EXPECT(!waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT)); /* over, and not asked for */
+    EXPECT(!waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT)); /* it has ended and has not been waited for */
     EXPECT_INT(-ESRCH, ps_live_identity_of(child, &again));
     waitpid(child, NULL, 0);
     EXPECT_INT(-ESRCH, ps_live_identity_of(child, &again));
@@ -79,7 +79,7 @@ static void test_identities(void)
 
 static int directory;
 
-/* A page as that process would make it, under its name. */
+/* Makes a page as that process would make it, under its name. */
 static void put(const struct ps_live_identity *named, const struct ps_live_identity *inside, uint32_t version)
 {
     static struct ps_live_page page;
@@ -105,7 +105,7 @@ static void note(enum ps_live_found found, const char *name, int fd, const struc
     EXPECT(found != PS_LIVE_FOUND_OTHER_VERSION || header->version == 99);
 }
 
-/* What the file that put() made is found to be, and whether it is still there afterwards. */
+/* Checks the verdict on the file that put() made, and whether the file still exists afterwards. */
 static bool is_found(enum ps_live_found expected, const struct ps_live_identity *named)
 {
     char name[PS_LIVE_NAME_BYTES];
@@ -131,7 +131,7 @@ static void test_what_is_left_over(void)
     put(&us, &us, 99);
     EXPECT(is_found(PS_LIVE_FOUND_OTHER_VERSION, &us));
     other = us;
-    other.start_ticks++; /* the number was another process's before */
+    other.start_ticks++; /* the number belonged to another process before */
     put(&us, &other, PS_LIVE_VERSION);
     EXPECT(!is_found(PS_LIVE_FOUND_LEFT_OVER, &us));
     other = us;
@@ -142,7 +142,7 @@ static void test_what_is_left_over(void)
     put(&us, &other, PS_LIVE_VERSION);
     EXPECT(is_found(PS_LIVE_FOUND_LIVES, &us));
     other = us;
-    other.pid = 99999999; /* more than there are */
+    other.pid = 99999999; /* a number that no process has */
     put(&other, &other, PS_LIVE_VERSION);
     EXPECT(!is_found(PS_LIVE_FOUND_LEFT_OVER, &other));
     other.pid_namespace++;
@@ -162,7 +162,7 @@ static void test_what_is_no_page(void)
     ps_live_each(directory, note, NULL);
     EXPECT_U64(0, found_as[0] + found_as[1] + found_as[2] + found_as[3]);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        EXPECT_INT(0, unlinkat(directory, names[i], 0)); /* none was taken for what is left over */
+        EXPECT_INT(0, unlinkat(directory, names[i], 0)); /* none was mistaken for a left-over page */
 
     EXPECT_INT(0, ps_live_identity_of(getpid(), &us));
     ps_live_name(name, &us);

@@ -1,6 +1,6 @@
 /*
- * The live page: that a reader never sees half of a write, in this process and in another, and what
- * a reader does with a record that is none.
+ * The live page: a reader never sees half of a write, in this process or in another. And a reader's
+ * answer to an invalid record.
  */
 #include "base/live_page.h"
 
@@ -19,7 +19,7 @@
 static struct ps_live_page *page;
 static atomic_bool over;
 
-/* Every word of a write is its number, and it is written with the next one's already on the way. */
+/* Each word of a write is the write's number. The next write is always already on the way. */
 static void *write_on(void *unused)
 {
     uint64_t word[PS_LIVE_RECORD_WORDS];
@@ -35,8 +35,8 @@ static void *write_on(void *unused)
 }
 
 /*
- * How many reads were torn or went back, or -1 when there was nothing to see. `seen`: different
- * writes.
+ * Returns the number of reads that were torn or went back. `seen` is the number of different writes
+ * seen.
  */
 static long read_on(uint64_t *seen)
 {
@@ -66,7 +66,7 @@ static void *read_in_thread(void *wrong)
 
 enum seen_by_child { SOME, TORN, TOO_FEW };
 
-/* What another process saw, with the same memory. */
+/* Writes while threads and a child process read the same memory. Returns what the child saw. */
 static int read_while_written(void)
 {
     pthread_t writer, reader[READERS];
@@ -97,7 +97,7 @@ static void test_no_read_is_torn(void)
 {
     int seen = read_while_written();
 
-    /* On a busy machine the child may have had no processor until all was written. */
+    /* On a busy machine the child may get no processor until all is written. */
     for (int tries = 1; seen == TOO_FEW && tries < 10; tries++) {
         memset(page, 0, sizeof *page);
         seen = read_while_written();
@@ -112,13 +112,13 @@ static void test_what_is_no_record(void)
     EXPECT(!ps_live_record_read(&page->device[3], word, 4)); /* never written */
     ps_live_record_write(&page->device[3], word, 4);
     EXPECT(ps_live_record_read(&page->device[3], word, 4));
-    atomic_store(&page->device[3].sequence, 3); /* whoever wrote has died over it */
+    atomic_store(&page->device[3].sequence, 3); /* the writer died during the write */
     EXPECT(!ps_live_record_read(&page->device[3], word, 4));
 }
 
 static void test_the_layout_is_that_of_its_version(void)
 {
-    /* Whoever changes one of these gives the layout another version. */
+    /* A change of one of these requires a new version of the layout. */
     EXPECT_U64(1, PS_LIVE_VERSION);
     EXPECT_U64(0, offsetof(struct ps_live_header, magic));
     EXPECT_U64(8, offsetof(struct ps_live_header, version));

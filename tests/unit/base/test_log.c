@@ -1,4 +1,7 @@
-/* Lines on stderr: what is written, in one piece, how much of it, and how often. */
+/*
+ * Lines on stderr: their text, that each is written in one piece, their length, and how often one
+ * is repeated.
+ */
 #include "base/log.h"
 
 #include <errno.h>
@@ -10,7 +13,7 @@
 #include "expect.h"
 
 static int saved_stderr;
-static int capture; /* a file: nothing blocks when much is written */
+static int capture; /* a file, so that long writes don't block */
 
 static void begin_capture(void)
 {
@@ -23,7 +26,7 @@ static void begin_capture(void)
     dup2(capture, STDERR_FILENO);
 }
 
-/* What was written since begin_capture, until the next call. */
+/* Returns the text written since begin_capture. It is valid until the next call. */
 static const char *end_capture(void)
 {
     static char text[1 << 20];
@@ -78,7 +81,7 @@ static void test_levels(void)
     ps_log_error(SLAB, "e");
     EXPECT_TEXT("penstock: residency: a\npenstock: hooks: b\npenstock: e\n", end_capture());
 
-    /* Later entries win, and what can't be read changes nothing. */
+    /* Later entries win. Text that can't be read changes nothing. */
     set_levels("residency:debug,warn");
     EXPECT(!ps_log_enabled(PS_LOG_MODULE_RESIDENCY, PS_LOG_INFO));
     struct ps_log_levels levels;
@@ -103,8 +106,8 @@ static void test_one_call_is_one_line(void)
     EXPECT_TEXT("penstock: can't write a?b?c??[31m \xc3\xa9\n", end_capture());
 
     /*
-     * Also what a terminal obeys as one character or one byte of 0x80 to 0x9f, hidden in an
-     * overlong form or not, and what turns the direction.
+     * This includes characters and single bytes of 0x80 to 0x9f that a terminal obeys, also in an
+     * overlong form. It also includes characters that change the direction of text.
      */
     begin_capture();
     ps_log_warn(REPORT, "[%s]",
@@ -127,7 +130,7 @@ static void test_long_lines_are_cut(void)
     EXPECT_U64(PS_LOG_LINE_MAX, strlen(text));
     EXPECT_TEXT("xxx...\n", text + strlen(text) - 7);
 
-    /* The longest that fits is not cut, one more is. */
+    /* The longest line that fits is not cut; one byte more is. */
     size_t fits = PS_LOG_LINE_MAX - strlen("penstock: ") - strlen("\n");
     begin_capture();
     ps_log_warn(REPORT, "%.*s", (int)fits, long_text);
@@ -166,7 +169,7 @@ static void test_repeats_are_thinned_out(void)
            NULL);
     EXPECT(strstr(text, "again 512 (512 times so far)\npenstock: something else 1\n") != NULL);
 
-    /* What was asked for is not thinned. */
+    /* Lines that the user asked for are not thinned out. */
     set_levels("info");
     begin_capture();
     for (int i = 1; i <= 100; i++)

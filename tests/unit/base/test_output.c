@@ -1,6 +1,6 @@
 /*
- * What is written: no signal of a broken pipe's or a full file's, and none of the program's own
- * taken away.
+ * Writing: no signal of a broken pipe or of a full file reaches the program. None of the program's
+ * own signals is taken away.
  */
 #include "base/output.h"
 
@@ -48,7 +48,9 @@ static void test_broken_pipe(void)
     sigprocmask(SIG_SETMASK, NULL, &after);
     EXPECT_INT(sigismember(&before, SIGPIPE), sigismember(&after, SIGPIPE));
 
-    /* Blocked by the program: none is pending behind it, and one that was stays. */
+    /*
+     * A signal blocked by the program: none is pending afterwards, and one that was pending stays.
+     */
     sigprocmask(SIG_BLOCK, &pipe_alone, NULL);
     EXPECT_INT(-1, ps_output_write(ends[1], "x", 1));
     EXPECT(!is_pending(SIGPIPE));
@@ -87,7 +89,7 @@ static void test_file_at_its_limit(void)
     sigprocmask(SIG_SETMASK, NULL, &after);
     EXPECT_INT(sigismember(&before, SIGXFSZ), sigismember(&after, SIGXFSZ));
 
-    /* One of the program's own that is pending stays. */
+    /* A pending signal of the program's own stays. */
     sigemptyset(&alone);
     sigaddset(&alone, SIGXFSZ);
     sigprocmask(SIG_BLOCK, &alone, NULL);

@@ -1,6 +1,6 @@
 /*
- * What ranks of a machine tell each other: real processes, each with its rank, in a directory of
- * the test's own. And what is not heard: other jobs, other keys, the dead.
+ * The exchange between ranks of a machine: real processes, each with its rank, in a directory of
+ * the test's own. Ranks ignore other jobs, other keys and dead processes.
  */
 #include "base/rank_exchange.h"
 
@@ -60,7 +60,7 @@ static uint32_t tell(struct ps_rank_exchange_key of, uint64_t value, uint64_t *s
     return ps_rank_exchange_exchange(of, &value, sizeof value, never, add, sum);
 }
 
-/* Runs it in a process of its own. */
+/* Runs `body` in a process of its own. */
 static void in_child(int (*body)(uint32_t rank), uint32_t rank, pid_t *pid)
 {
     *pid = fork();
@@ -68,7 +68,7 @@ static void in_child(int (*body)(uint32_t rank), uint32_t rank, pid_t *pid)
         _exit(body(rank));
 }
 
-/* Its exit status; -1: it was killed. */
+/* Returns the process's exit status; -1 if it was killed. */
 static int status_of(pid_t pid)
 {
     int status;
@@ -88,7 +88,9 @@ static unsigned files(void)
     return found;
 }
 
-/* Three ranks, three times; each hears the two others each time, and nothing twice. */
+/*
+ * Three ranks meet three times. Each time, each rank hears the two others, and hears nothing twice.
+ */
 static int three_times(uint32_t rank)
 {
     uint64_t sum;
@@ -97,16 +99,16 @@ static int three_times(uint32_t rank)
     for (uint64_t round = 0; round < 3; round++) {
         const struct ps_rank_exchange_key of = {PS_RANK_EXCHANGE_TIMES, 0, 5, round};
         const uint64_t own = round + (UINT64_C(1) << (8 * rank)),
-                       all = 3 * round + 0x10101; /* each rank's own bit tells what was heard twice */
+                       all = 3 * round + 0x10101; /* each rank's own bit shows a value that was heard twice */
         if (tell(of, own, &sum) != 2 || sum != all - own)
             return 1 + (int)round;
-        usleep(20000); /* as ranks that are at work in between: the others have read it by then */
+        usleep(20000); /* ranks also work in between; the others have read the value by then */
     }
     ps_rank_exchange_close();
     return 0;
 }
 
-/* Meetings one right after the other: nobody is missed who goes on before he is seen. */
+/* Meetings without a pause. No rank is missed because it goes on before another has seen it. */
 static int meet_often(uint32_t rank)
 {
     be_rank(rank, 3);
@@ -130,7 +132,7 @@ static void test_ranks_hear_each_other(int (*body)(uint32_t rank))
     EXPECT_U64(0, files());
 }
 
-/* Tells one thing of each kind and stays, as a rank that trains on. */
+/* Tells one value of each kind and stays, like a rank that trains on. */
 static int tell_and_stay(uint32_t rank)
 {
     uint64_t sum, value = 5;
@@ -158,16 +160,16 @@ static int hear_only_what_is_meant(uint32_t rank)
     be_rank(rank, 2);
     if (tell(key, 1, &sum) != 1 || sum != 5)
         return 1;
-    /* Each of these waits for nothing but a millisecond. */
+    /* Each of these waits only for a millisecond. */
     if (ps_rank_exchange_exchange(other_number, &value, sizeof value, at_once, add, &sum) ||
         ps_rank_exchange_exchange(other_device, &value, sizeof value, at_once, add, &sum) ||
         ps_rank_exchange_exchange(other_about, &value, sizeof value, at_once, add, &sum))
         return 2;
     if (ps_rank_exchange_exchange(key, &short_value, sizeof short_value, at_once, add, &sum))
         return 3;
-    if (tell(key, 1, &sum) != 1) /* it is there still, and what was in vain is forgotten */
+    if (tell(key, 1, &sum) != 1) /* it still exists, and the failed tries are forgotten */
         return 4;
-    /* Three times in vain, a wait each; then none. */
+    /* The first three tries fail after a wait each; later ones don't wait. */
     for (int i = 0; i < 3; i++) {
         begin = ps_now_ns();
         if (tell(other_number, 1, &sum) || ps_now_ns() - begin < 300000000u)
@@ -191,7 +193,7 @@ static int of_another_job(uint32_t rank)
     return heard;
 }
 
-/* As a child of a rank's that is on the GPU too, with its parent's variables. */
+/* A child of a rank that uses the GPU too, with its parent's variables. */
 static int of_the_same_rank(uint32_t rank)
 {
     uint64_t sum, value = 1;
@@ -215,8 +217,8 @@ static int started_by_the_same(uint32_t rank)
 }
 
 /*
- * A child of a rank's, as a DataLoader's worker: it tells nothing, and takes nothing of its
- * parent's away.
+ * A child of a rank, like a DataLoader's worker. It tells nothing, and removes nothing of its
+ * parent's.
  */
 static int forks(uint32_t rank)
 {
@@ -250,7 +252,7 @@ static void test_others_are_not_heard(void)
     EXPECT_INT(0, status_of(pid));
     EXPECT_U64(2, files());
 
-    /* Killed, it has left its files: nobody hears them, and the next who looks clears them away. */
+    /* A killed rank leaves its files. No rank hears them, and the next look-up removes them. */
     kill(stays, SIGKILL);
     EXPECT_INT(-1, status_of(stays));
     EXPECT_U64(2, files());
@@ -259,7 +261,7 @@ static void test_others_are_not_heard(void)
     EXPECT_U64(0, files());
 }
 
-/* As any process does that makes a page, and `penstock top`. */
+/* Looks through the directory, as `penstock top` and each process that makes a page do. */
 static void look_through(void)
 {
     char path[PS_LIVE_PATH_BYTES];
@@ -281,7 +283,7 @@ static void test_what_the_dead_have_told(void)
     EXPECT_INT(0, ps_live_identity_of(stays, &identity));
     ps_live_name(whose, &identity);
     snprintf(begun, sizeof begun, "%s/told-%s-0-1.new", directory, whose);
-    close(open(begun, O_WRONLY | O_CREAT, 0600)); /* killed before there was anything in it */
+    close(open(begun, O_WRONLY | O_CREAT, 0600)); /* its writer was killed before it wrote anything */
     look_through();
     EXPECT_U64(3, files()); /* it lives */
     kill(stays, SIGKILL);
@@ -290,14 +292,14 @@ static void test_what_the_dead_have_told(void)
     look_through();
     EXPECT_U64(0, files());
 
-    /* Of another pid namespace nothing can be told, and what is no note is none of ours. */
+    /* Processes of another pid namespace are unknown. A file that is no note is left alone. */
     snprintf(begun, sizeof begun, "%s/told-%d-1-0-0", directory, (int)stays);
     close(open(begun, O_WRONLY | O_CREAT, 0600));
     look_through();
     EXPECT_U64(1, files());
     unlink(begun);
 
-    /* The number may be another's by now: what it begins with tells. */
+    /* The number may belong to another process by now; the start of the file tells. */
     struct ps_live_note note = {.magic = PS_LIVE_NOTE_MAGIC};
     EXPECT_INT(0, ps_live_identity_of(getpid(), &note.identity));
     ps_live_name(whose, &note.identity);
@@ -331,7 +333,7 @@ static void test_a_forked_child(void)
     EXPECT_U64(0, files());
 }
 
-/* Nothing is told where there is nobody to tell, or no directory that can be trusted. */
+/* Nothing is told if there is no other rank, or no directory that can be trusted. */
 static int alone(uint32_t rank)
 {
     uint64_t sum;

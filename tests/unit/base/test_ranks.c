@@ -1,6 +1,6 @@
 /*
- * Which process of a job this is, from what launchers put into the environment; and the files'
- * names.
+ * The rank of this process in its job, from the launchers' environment variables; and the names of
+ * files.
  */
 #include "base/ranks.h"
 
@@ -48,13 +48,13 @@ static void test_launchers(void)
     expect_ranks(VARIABLES("LOCAL_RANK", "2", "NODE_RANK", "0", "WORLD_SIZE", "4"), true, 2, 4, 4);
     expect_ranks(VARIABLES("SLURM_PROCID", "3", "SLURM_STEP_NUM_TASKS", "7", "SLURM_STEP_TASKS_PER_NODE", "4,3"), true,
                  3, 7, 4);
-    /* torchrun that srun has started speaks for its own processes. */
+    /* torchrun, started by srun, sets the variables for its own processes. */
     expect_ranks(VARIABLES("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "2", "RANK", "6", "WORLD_SIZE", "8",
                            "LOCAL_WORLD_SIZE", "4"),
                  true, 6, 8, 4);
     /*
-     * Who makes torch's variables of Slurm's seldom makes the one for the machine; srun's PMI-2 has
-     * none.
+     * Scripts that make torch's variables from Slurm's rarely make the one for the machine. srun's
+     * PMI-2 has none.
      */
     expect_ranks(VARIABLES("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "8", "SLURM_STEP_TASKS_PER_NODE", "4(x2)",
                            "RANK", "5", "WORLD_SIZE", "8"),
@@ -68,13 +68,13 @@ static void test_one_process_alone(void)
 {
     expect_ranks(VARIABLES("RANK", "0", "WORLD_SIZE", "1", "LOCAL_WORLD_SIZE", "1"), false, 0, 0, 1);
     /*
-     * What a batch script of Slurm runs without srun is one process, whatever the job has been
-     * given.
+     * A program that a batch script of Slurm runs without srun is one process, whatever the job's
+     * allocation is.
      */
     expect_ranks(VARIABLES("SLURM_PROCID", "0", "SLURM_NTASKS", "8"), false, 0, 0, 1);
     expect_ranks(VARIABLES("LOCAL_RANK", "0"), false, 0, 0, 1);
     expect_ranks(VARIABLES("LOCAL_RANK", "0", "WORLD_SIZE", "1"), false, 0, 0, 1);
-    /* Who shares the host's memory is heeded for itself. */
+    /* The number of processes that share the host's memory counts by itself. */
     expect_ranks(VARIABLES("LOCAL_WORLD_SIZE", "8"), false, 0, 0, 8);
 }
 

@@ -1,4 +1,6 @@
-/* The environment variables: what each accepts, what it refuses, and what is said about that. */
+/*
+ * The environment variables: the values that each accepts and refuses, and the messages about them.
+ */
 #include "base/settings.h"
 
 #include <stdlib.h>
@@ -13,7 +15,7 @@
 
 static struct ps_settings settings;
 
-/* What was complained about, as the lines that a person would see. */
+/* The complaints, as the lines that a user would see. */
 static char said[4096];
 
 static void note_problem(const char *variable, const char *value, const char *explanation, void *ctx)
@@ -207,7 +209,7 @@ static void test_refused_amounts(void)
         EXPECT(strstr(said, "auto or unlimited; correct it, or unset it for the default, auto\n") != NULL);
         check_defaults();
     }
-    /* What one variable takes another need not. */
+    /* A value that one variable accepts may be refused by another. */
     EXPECT_INT(1, read_one("PENSTOCK_HOST_BUDGET=unlimited"));
     EXPECT_INT(1, read_one("PENSTOCK_RESERVE=unlimited"));
     EXPECT_INT(1, read_one("PENSTOCK_MIN_SPAN=auto"));
@@ -341,11 +343,11 @@ static void test_unknown_names(void)
     EXPECT_INT(0, read_one("PENSTOCK_TEST_ANYTHING=1"));
     EXPECT_TEXT("", said);
 
-    /* Where a list of rules goes wrong. */
+    /* The place of the error in a list of rules. */
     EXPECT_INT(1, read_one("PENSTOCK_RULES=include; exclude layr=3"));
     EXPECT(strstr(said, ": wrong at character 18 (\"layr=3\"); expected rules separated by ;") != NULL);
 
-    /* A name of any length is handled, and not shown at any length. */
+    /* A name of any length is handled; a long one is shortened in the message. */
     char text[3000] = "PENSTOCK_";
     memset(text + 9, 'A', 2000);
     strcpy(text + 2009, "=1");
@@ -437,9 +439,7 @@ static void test_paths(void)
     rmdir(directory);
 }
 
-/*
- * The table's own texts: each default is what the defaults are, and each can be shown on one line.
- */
+/* The table's own texts: each default text gives the default value, and each fits on one line. */
 static void test_table(void)
 {
     size_t count;

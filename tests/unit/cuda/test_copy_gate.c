@@ -1,7 +1,7 @@
 /*
- * The gate with a driver that notes what is queued: when it is shut and open, who opens it that was
- * forgotten, in what pieces a copy is queued and how often it looks. That mappings do pass the
- * copies is shown in tests/bats/memory/copy-gate.bats.
+ * The gate with a driver that notes what is queued. The tests check when the gate is shut and open,
+ * and which thread opens a forgotten one. They also check the pieces of a copy and the number of
+ * its looks. The bats test tests/bats/memory/copy-gate.bats shows that mappings do pass the copies.
  */
 #include "cuda/copy_gate.h"
 
@@ -15,14 +15,14 @@
 
 #define PAGE ((size_t)2 << 20)
 #define PIECE (8 * PAGE)
-/* What the device takes for host memory's addresses is not what the host does. */
+/* The device's addresses of host memory differ from the host's by this. */
 #define AWAY ((CUdeviceptr)1 << 46)
 #define TO ((CUdeviceptr)1 << 44)
 #define FROM ((CUdeviceptr)1 << 45)
 
 #define WORDS_APART 16
 
-static const uint32_t *word; /* of the way out; the other way's lies so many further */
+static const uint32_t *word; /* the word of the way out; the other way's word lies this much further */
 static atomic_uint looks;
 static bool no_words;
 static enum ps_copy_gate_way way;
@@ -86,7 +86,7 @@ static CUresult CUDAAPI copy_piece(CUdeviceptr to, CUdeviceptr from, size_t byte
     return CUDA_SUCCESS;
 }
 
-/* Looks for so many copies; how the last one was queued stands in the figures above. */
+/* Returns the number of looks for `copies` copies. The figures above describe the last one. */
 static unsigned looks_of(size_t copies, size_t bytes)
 {
     const unsigned before = atomic_load(&looks);
@@ -99,7 +99,7 @@ static unsigned looks_of(size_t copies, size_t bytes)
     return atomic_load(&looks) - before;
 }
 
-/* Which has a first look at the gate itself. */
+/* Making the gate has a first look at it. */
 static void make(void)
 {
     const enum ps_copy_gate_way before = way;
@@ -109,7 +109,7 @@ static void make(void)
     way = before;
 }
 
-/* None goes out yet. */
+/* No copy goes out yet. */
 static void test_none(void)
 {
     way = PS_COPY_GATE_IN;
@@ -119,7 +119,7 @@ static void test_none(void)
     no_words = true;
     make();
     no_words = false;
-    EXPECT_U64(1, atomic_load(&looks)); /* the one by which it was found out */
+    EXPECT_U64(1, atomic_load(&looks)); /* the look that found this out */
     EXPECT_U64(0, looks_of(3, 10 * PIECE));
     EXPECT_U64(1, pieces);
     EXPECT(!ps_copy_gate_shut());
@@ -136,16 +136,16 @@ static void test_pieces(void)
     EXPECT_U64(PIECE, largest);
     EXPECT_U64(8, looks_of(1, 8 * PIECE));
     EXPECT_U64(8, pieces);
-    /* Eight at most, of whole pages. */
+    /* At most eight pieces, of whole pages. */
     looks_of(1, 8 * PIECE + PAGE);
     EXPECT_U64(PIECE + PAGE, largest);
     EXPECT_U64(8, looks_of(1, 128 * PIECE));
     EXPECT_U64(8, pieces);
-    /* A look for each piece, and for as many small copies as come to one. */
+    /* One look for each piece, and one for as many small copies as make up a piece. */
     EXPECT_U64(4, looks_of(4, PIECE));
     unsigned of_small = looks_of(64, PAGE);
     EXPECT(of_small == 8);
-    /* Nothing is mapped between the pieces on the way in, which are twice as long. */
+    /* Nothing is mapped between the pieces on the way in, so they are twice as long. */
     way = PS_COPY_GATE_IN;
     looks_of(1, 2 * PIECE);
     EXPECT_U64(1, pieces);
@@ -159,7 +159,7 @@ static void test_pieces(void)
     way = PS_COPY_GATE_OUT;
 }
 
-/* Of memory that the driver knows nothing of, as most of the host's is. */
+/* The memory is unknown to the driver, as most of the host's is. */
 static CUresult CUDAAPI ask_pointer(void *data, CUpointer_attribute attribute, CUdeviceptr address)
 {
     (void)data;
@@ -168,7 +168,7 @@ static CUresult CUDAAPI ask_pointer(void *data, CUpointer_attribute attribute, C
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The program's own copy from the host, in rows with as much between them. */
+/* The program's own copy from the host: rows with gaps of the same size between them. */
 static void copy_rows_in(const void *host, size_t width, size_t rows)
 {
     const CUDA_MEMCPY2D rows_in = {.srcMemoryType = CU_MEMORYTYPE_HOST,
@@ -185,18 +185,18 @@ static void copy_rows_in(const void *host, size_t width, size_t rows)
     ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DAsync_v2, &call, CUDA_SUCCESS);
 }
 
-/* What comes in holds up no mapping, and is held up by none. */
+/* H2D copies hold up no mapping, and no mapping holds them up. */
 static void test_in_alone(void)
 {
     static char host[1 << 20];
 
-    /* While the program copies nothing in by the engine, nobody else wants it. */
+    /* While the program copies nothing in by the engine, no other copy wants it. */
     EXPECT_U64(0, looks_of(1, 8 * PIECE));
     EXPECT_U64(1, pieces);
     ps_copy_gate_program_copies_in(4096);
     copy_rows_in(host, 64, 64);
     EXPECT_U64(0, looks_of(1, 8 * PIECE));
-    copy_rows_in(host, 64, 65); /* it is their sum that the engine copies */
+    copy_rows_in(host, 64, 65); /* the engine copies their sum */
     EXPECT(looks_of(1, 8 * PIECE) >= 3);
     EXPECT_U64(4, pieces);
     EXPECT(!ps_copy_gate_shut());
@@ -207,7 +207,7 @@ static void test_shut(void)
     EXPECT(is_open());
     EXPECT(ps_copy_gate_shut());
     EXPECT_U64(1, word_now());
-    EXPECT_U64(0, word_of(PS_COPY_GATE_IN)); /* no mapping waits for what comes in, as far as is known */
+    EXPECT_U64(0, word_of(PS_COPY_GATE_IN)); /* no mapping is known to wait for H2D copies */
     EXPECT(ps_copy_gate_shut());             /* another thread's */
     ps_copy_gate_open();
     EXPECT_U64(1, word_now());
@@ -215,10 +215,7 @@ static void test_shut(void)
     EXPECT(is_open());
 }
 
-/*
- * It is for what comes in that mappings wait: only that way's word is shut, and the pieces change
- * places.
- */
+/* Mappings wait for H2D copies here: only that way's word is shut, and the pieces change places. */
 static void test_measured(void)
 {
     ps_copy_gate_holds_up(PS_COPY_GATE_OUT, false);
@@ -235,7 +232,7 @@ static void test_measured(void)
     looks_of(1, 4 * PIECE);
     EXPECT_U64(4, pieces);
     way = PS_COPY_GATE_OUT;
-    /* While the link is measured nobody shuts it, but who measures. */
+    /* While the link is measured, only the measuring thread shuts the gate. */
     ps_copy_gate_stay_open(true);
     EXPECT(!ps_copy_gate_shut() && is_open());
     EXPECT(ps_copy_gate_hold((CUstream)&looks));
@@ -252,7 +249,9 @@ static void test_measured(void)
     EXPECT(is_open());
 }
 
-/* Whose mapping waits for a lock that is another thread's, which waits for the copies. */
+/*
+ * A thread whose mapping waits for another thread's lock, while that thread waits for the copies.
+ */
 static void test_forgotten(void)
 {
     for (int i = 0; i < 3; i++) {
@@ -260,7 +259,7 @@ static void test_forgotten(void)
         ps_copy_gate_shut();
         EXPECT(COMES_TO(is_open()));
         EXPECT(ps_now_ns() - since > 1000000u);
-        /* Another mapping does not shut it again while that one goes on. */
+        /* Another mapping does not shut the gate again while the first one goes on. */
         ps_copy_gate_shut();
         EXPECT(is_open());
         ps_copy_gate_open();
@@ -269,7 +268,7 @@ static void test_forgotten(void)
         EXPECT_U64(1, word_now());
         ps_copy_gate_open();
         EXPECT(is_open());
-        /* The watcher sleeps in the end, and is woken. */
+        /* The watcher goes to sleep in the end, and is woken. */
         if (i == 1)
             usleep(300000);
     }

@@ -1,8 +1,8 @@
 /*
- * Device times on the host's clock, with a driver whose device has a clock of its own: it began at
- * another time and runs at another rate, and of an event that came before another it tells nothing.
- * What is told must be right within what is said to be the error, before the latest anchor and
- * after it.
+ * Device times on the host's clock, with a driver whose device has a clock of its own. That clock
+ * began at another time and runs at another rate. It gives no time for an event that came before
+ * another. Each answer must be right within its stated error, before the latest anchor and after
+ * it.
  */
 #include "cuda/device_clock.h"
 
@@ -20,8 +20,8 @@
 
 static uint64_t over_at[EVENTS_MAX]; /* by the host's clock */
 static uintptr_t made;
-static uint64_t delay_ns;    /* between a record and the device's coming to it */
-static double rate = 1.0001; /* of the device's clock; real ones are ten times better */
+static uint64_t delay_ns;    /* from a record to the time when the device comes to it */
+static double rate = 1.0001; /* rate of the device's clock; real ones are ten times better */
 static unsigned refused;
 
 static uint64_t device_ns(uint64_t host_ns)
@@ -84,8 +84,8 @@ static void pause_ns(long ns)
 }
 
 /*
- * Whether an event that the host saw over at `host_ns` is told within the error that is claimed,
- * and what the rate and the float add.
+ * Checks the time of an event that the host saw over at `host_ns`. It must be right within the
+ * stated error, plus the error of the rate and of the float.
  */
 static void expect_right(CUevent event, uint64_t beside_ns)
 {
@@ -128,14 +128,14 @@ static void test_times(void)
 {
     struct ps_device_mark *before = ps_device_clock_take(), *after = ps_device_clock_take();
 
-    delay_ns = 20 * US; /* what the device takes to come to an event is part of the error */
+    delay_ns = 20 * US; /* the device's delay before an event is part of the error */
     record_event(before->event, NULL);
     pause_ns(1100000000); /* the anchor is old by then */
     ps_device_clock_renew();
     record_event(after->event, NULL);
     pause_ns(1000000);
     EXPECT(ps_device_clock_error_ns() >= 10 * US && ps_device_clock_error_ns() < 3000 * US);
-    /* A tenth of a per mille in 1.1 s is 110 us: that is known by now. */
+    /* A tenth of a per mille in 1.1 s is 110 us: the rate is known by now. */
     expect_right(before->event, 1000);
     expect_right(after->event, 1000);
     ps_device_clock_give(before);
@@ -143,7 +143,7 @@ static void test_times(void)
 }
 
 /*
- * A device that does not come to our event leaves the anchor as it was, and nobody waits for long.
+ * A device that does not come to our event leaves the anchor as it was, and no thread waits long.
  */
 static void test_a_device_that_is_late(void)
 {

@@ -1,7 +1,7 @@
 /*
- * Streams and positions in them, against the simulated driver (found by the loader's path, as
- * scripts/dev/test sets it; skipped without it). A gate is a host function on a stream: what comes
- * after it stands still until the test opens it, so nothing here depends on time.
+ * Streams and positions in them, with the simulated driver. The loader's path finds it, as
+ * scripts/dev/test sets it; without it the test is skipped. A gate is a host function on a stream.
+ * Work behind it stands still until the test opens it, so nothing here depends on time.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -157,7 +157,7 @@ static void test_a_use_does_not_wait_for_what_comes_after_its_tick(void)
     EXPECT(after.use[0].tick > before.use[0].tick);
     EXPECT_INT(0, ps_uses_host_wait(&before));
     EXPECT_INT(0, ps_uses_query(&after));
-    /* Noted again, it waits for the later one. */
+    /* A use noted again waits for the later tick. */
     ps_uses_note(&before, stream);
     EXPECT_U64(1, before.count);
     EXPECT_INT(0, ps_uses_query(&before));
@@ -175,7 +175,7 @@ static void test_a_stream_waits(void)
     close_gate(&gate, user->handle);
     uses = used_on(user);
     EXPECT_INT(0, ps_stream_comes_after_uses(waiter, &uses));
-    EXPECT_INT(0, ps_stream_comes_after_uses(user, &uses)); /* the user itself comes after its own work */
+    EXPECT_INT(0, ps_stream_comes_after_uses(user, &uses)); /* the user's own work is ordered already */
     EXPECT(launch_host_function(waiter->handle, do_nothing, NULL) == CUDA_SUCCESS);
     EXPECT(launch_host_function(third->handle, do_nothing, NULL) == CUDA_SUCCESS);
     EXPECT(ps_cu.cuStreamSynchronize(third->handle) == CUDA_SUCCESS);
@@ -189,8 +189,8 @@ static void test_a_stream_waits(void)
 }
 
 /*
- * The ring comes round: the event of an old tick has become that of a later one, which waits longer
- * and never too short.
+ * The ring comes round: the event of an old tick is now that of a later one. A wait for it lasts
+ * longer, never too short.
  */
 static void test_a_tick_that_was_overwritten_still_waits(void)
 {
@@ -233,7 +233,7 @@ static void test_more_streams_than_fit_means_everywhere(void)
     ps_uses_clear(&all);
     ps_uses_note_all_streams(&all);
     EXPECT(all.everywhere);
-    /* All but one may go: it is still waited for, whichever it is. */
+    /* All streams but one may go. The remaining one is still waited for, whichever it is. */
     for (unsigned i = 0; i + 1 < MANY; i++)
         open_gate(&gate[i]);
     EXPECT_INT(0, ps_uses_query(&uses));
@@ -283,7 +283,7 @@ static void test_a_destroyed_stream_is_waited_for_and_no_longer_used(void)
     EXPECT_INT(-ENOENT, ps_stream_tick(stream));
     EXPECT(ps_cu.cuEventCreate(&event, 0) == CUDA_SUCCESS);
     EXPECT_INT(-ENOENT, ps_stream_wait_event(stream, event));
-    /* A use noted by somebody who had the stream in hand when it went. */
+    /* A use noted by a thread that held the stream when it went. */
     struct ps_uses late = used_on(stream);
     EXPECT_INT(0, ps_uses_query(&late));
     open_gate(&gate);
@@ -299,7 +299,7 @@ static void test_a_handle_that_comes_again_is_another_stream(void)
 
     ps_stream_retire(handle);
     /*
-     * The driver may give the next stream the same handle; here the stream itself simply lives on.
+     * The driver may give the next stream the same handle. Here the stream itself simply lives on.
      */
     struct ps_stream *second = ps_stream_find(handle, false);
     EXPECT(second != first || !atomic_load(&second->gone));
@@ -311,8 +311,8 @@ static void test_a_handle_that_comes_again_is_another_stream(void)
 }
 
 /*
- * Streams come and go; the first 64, whose places are not used again, and a few at a time are all
- * that there is room for.
+ * Streams come and go. There is room for the first 64, whose places are not used again, and for a
+ * few at a time.
  */
 static void test_places_of_destroyed_streams_are_used_again(void)
 {
@@ -328,8 +328,8 @@ static void test_places_of_destroyed_streams_are_used_again(void)
 }
 
 /*
- * While one thread asks the driver whether a destroyed stream's work is over, another one's new
- * stream takes its place.
+ * One thread asks the driver whether a destroyed stream's work is over. Meanwhile another thread's
+ * new stream takes its place.
  */
 static struct ps_stream *asked_about, *in_its_place;
 static bool is_to_be_taken = true;
@@ -340,7 +340,7 @@ static CUresult CUDAAPI query_and_take_its_place(CUevent event)
     CUresult result = query_event(event);
 
     if (is_to_be_taken && event == asked_about->ring[atomic_load(&asked_about->recorded) % PS_TICK_RING]) {
-        is_to_be_taken = false; /* who takes it asks, too */
+        is_to_be_taken = false; /* the thread that takes the place asks too */
         for (unsigned i = 0; i < 1000 && in_its_place != asked_about; i++)
             in_its_place = new_stream(); /* other places may be free */
     }
@@ -374,7 +374,7 @@ static void test_a_stream_in_a_destroyed_ones_place_is_not_over(void)
 
 /* ---- no room ---- */
 
-/* The C library's, in whose place this one stands where no sanitizer has its own. */
+/* The C library's function, which this one replaces unless a sanitizer has its own. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 extern void *__libc_calloc(size_t count, size_t bytes);
 static size_t none_of;
@@ -410,7 +410,7 @@ static void test_streams_without_a_place_are_waited_for_on_the_host(void)
     struct ps_uses all;
 
     none_of = sizeof(struct ps_stream);
-    for (unsigned i = 0; i < 1000; i++) { /* first the places that are free are taken */
+    for (unsigned i = 0; i < 1000; i++) { /* the free places are taken first */
         EXPECT(create_stream(&handle, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
         unknown = ps_stream_find(handle, false);
         if (unknown->index == PS_STREAMS_MAX)
@@ -468,7 +468,7 @@ static void test_a_threads_own_stream_ends_with_it(void)
     struct ps_stream *first = in_thread(use_own, &uses[0]);
     before_their_end = NULL;
     struct ps_stream *second = in_thread(use_own, &uses[1]);
-    /* The C library gives the second thread what stood for the first. */
+    /* The C library gives the second thread the memory that stood for the first. */
     EXPECT(first != second && atomic_load(&first->gone) && atomic_load(&second->gone));
     EXPECT_INT(-ENOENT, ps_stream_tick(first));
     EXPECT_INT(0, ps_uses_query(&uses[0]));
@@ -497,7 +497,7 @@ static void *use_and_tick(void *stream)
         wrong += ps_stream_find(s->handle, false) != s;
         struct ps_uses uses = used_on(s);
         wrong += ps_stream_tick(s) != 0;
-        /* What was noted before this thread's record is recorded now, whoever did it. */
+        /* Uses noted before this thread's record are recorded now, whichever thread did it. */
         wrong += atomic_load(&s->recorded) < uses.use[0].tick;
         wrong += i % 50 == 0 && ps_uses_host_wait(&uses) != 0;
     }
@@ -524,10 +524,10 @@ static void test_threads_tick_one_stream(void)
 /* ---- the host's lead ---- */
 
 #define MS 1000000u
-/* Long enough for a thread to do what it is not to do. */
+/* Long enough for a thread to do a thing that it must not do. */
 #define A_WHILE_US 20000
 
-/* Launches of a millisecond each, the host's on a thread of its own. */
+/* Launches of a millisecond each. The host makes them on a thread of its own. */
 static struct {
     struct ps_stream *stream;
     uint64_t work;
@@ -578,7 +578,7 @@ static void test_the_host_waits_when_it_is_far_ahead(uint64_t most)
     open_gate(&gate);
     pthread_join(thread, NULL);
     EXPECT(has_queued(2 * lead));
-    /* Where nothing is planned nobody waits. */
+    /* Without a plan no thread waits. */
     host.most = 0;
     close_gate(&gate, host.stream->handle);
     pthread_join(begin_launches(10 * lead), NULL);
@@ -588,8 +588,8 @@ static void test_the_host_waits_when_it_is_far_ahead(uint64_t most)
 }
 
 /*
- * The device waits for what the host is yet to queue: the host goes on, and does not wait again
- * until the device has moved.
+ * The device waits for work that the host has not queued yet. The host goes on, and does not wait
+ * again until the device has moved.
  */
 static void test_the_host_does_not_wait_for_a_device_that_waits_for_it(void)
 {
@@ -600,7 +600,7 @@ static void test_the_host_does_not_wait_for_a_device_that_waits_for_it(void)
     host.work = 0;
     host.most = PS_RUN_AHEAD_NS;
     close_gate(&gate, host.stream->handle);
-    pthread_join(begin_launches(4 * lead), NULL); /* waits once, for so long */
+    pthread_join(begin_launches(4 * lead), NULL); /* waits once, for this long */
     EXPECT_U64(1, atomic_load(&host.stream->lead.stuck_times));
     open_gate(&gate);
     EXPECT(COMES_TO(query_stream(host.stream->handle) == CUDA_SUCCESS));

@@ -1,8 +1,8 @@
 /*
- * The program's own copies beside ours, on the simulated device, whose copy engines stay with a
- * stream as a GPU's do (found by the loader's path, as scripts/dev/test sets it; skipped without it):
- * they have their turn between two pieces of what is queued. In what pieces that is:
- * test_copy_gate.c.
+ * The program's own copies beside Penstock's, on the simulated device. Its copy engines stay with a
+ * stream, as a GPU's do. The loader's path finds it, as scripts/dev/test sets it; without it the
+ * test is skipped. The program's copies get their turn between two pieces of a queued copy.
+ * test_copy_gate.c tests the pieces.
  */
 #include <stdlib.h>
 
@@ -19,7 +19,7 @@ static CUresult (*create_stream)(CUstream *, unsigned int);
 static CUresult (*destroy_stream)(CUstream);
 static CUresult (*synchronize)(void);
 
-/* A copy each way: of ours, and of the program's. */
+/* The memory of one copy each way: of Penstock's, and of the program's. */
 struct memory {
     CUdeviceptr device, host, own_device, own_host;
 };
@@ -61,8 +61,8 @@ static CUevent record(CUstream stream)
 }
 
 /*
- * Whether the program's copy, asked for when two of ours are queued and the first has begun, is
- * over before the second.
+ * Returns whether the program's copy comes between two of Penstock's. It is queued when both are
+ * queued and the first has begun.
  */
 static bool comes_between(const struct memory *m, enum ps_copy_gate_way way, CUstream ours, CUstream own)
 {
@@ -94,13 +94,15 @@ int main(void)
     EXPECT(!create_stream(&ours, CU_STREAM_NON_BLOCKING) && !create_stream(&own, CU_STREAM_NON_BLOCKING));
     if (begin_memory(&memory)) {
         for (enum ps_copy_gate_way way = 0; way < PS_COPY_GATE_WAYS; way++)
-            EXPECT(!comes_between(&memory, way, ours, own)); /* there is no gate yet: in one piece, without a look */
+            /* there is no gate yet: the copy is one piece, without a look */
+            EXPECT(!comes_between(&memory, way, ours, own));
         ps_copy_gate_make(ours, PAGE);
         ps_copy_gate_program_copies_in(
-            2 * OWN_BYTES); /* what is as small as ours here a GPU sends along with the command */
+            /* A GPU sends copies as small as these along with the command. */
+            2 * OWN_BYTES);
         for (enum ps_copy_gate_way way = 0; way < PS_COPY_GATE_WAYS; way++) {
             bool between = false;
-            for (int i = 0; i < 5 && !between; i++) /* a thread that is late finds all over */
+            for (int i = 0; i < 5 && !between; i++) /* a late thread finds all of them over */
                 between = comes_between(&memory, way, ours, own);
             EXPECT(between);
         }

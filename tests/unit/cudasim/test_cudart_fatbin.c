@@ -1,7 +1,7 @@
 /*
- * The simulated runtime's fatbinary reader: which cubin it picks, and that damaged containers are
- * refused without a read outside them. The containers are made here by the layout that nvcc 13.0
- * writes; that nvcc's own are read is shown by tests/bats/device/cudart.bats.
+ * The simulated runtime's fatbinary reader: the cubin that it picks, and that it refuses damaged
+ * containers without a read outside them. The containers are made here by the layout that nvcc 13.0
+ * writes. tests/bats/device/cudart.bats shows that nvcc's own containers are read.
  */
 #include <elf.h>
 #include <errno.h>
@@ -53,7 +53,7 @@ static void add_image(struct builder *builder, unsigned kind, unsigned sm, const
 }
 
 /*
- * A cubin as far as the reader looks: an ELF header whose tables lie inside; byte `mark` tells
+ * A cubin as far as the reader looks: an ELF header whose tables lie inside. Byte `mark` tells
  * cubins apart.
  */
 static void make_cubin(uint8_t cubin[CUBIN_BYTES], uint8_t mark)
@@ -77,7 +77,7 @@ static void add_cubin(struct builder *builder, unsigned sm, uint8_t mark)
 }
 
 /*
- * Runs the reader on a heap copy of exactly `size` bytes, so that the address sanitizer sees a read
+ * Runs the reader on a heap copy of exactly `size` bytes. The address sanitizer then sees a read
  * past the end.
  */
 static int find(const uint8_t *bytes, size_t size, unsigned sm, struct cudasim_image *image, uint8_t *mark)
@@ -196,7 +196,7 @@ static void reads_wrappers(void)
     EXPECT(cudasim_fatbin_container(&wrapper, &container, &bytes) == -EINVAL);
 }
 
-/* Cut short anywhere, a container is damaged, whatever still precedes the cut. */
+/* A container cut short anywhere is damaged, whatever precedes the cut. */
 static void refuses_every_cut(void)
 {
     static struct builder builder;
@@ -211,8 +211,8 @@ static void refuses_every_cut(void)
 }
 
 /*
- * Any bytes at all: the answer may be anything, but reads stay inside (find checks, and the
- * sanitizers).
+ * Random bytes: the answer may be anything, but reads stay inside (find and the sanitizers check
+ * it).
  */
 static void survives_any_damage(void)
 {

@@ -28,7 +28,7 @@ static void on_driver(CUpti_CallbackId cbid, const CUpti_CallbackData *data)
             const cuLaunchKernel_params *params = data->functionParams;
             snprintf(launch_name, sizeof launch_name, "%s", data->functionName);
             launched_address = *(const CUdeviceptr *)params->kernelParams[0];
-            /* What a tracer does: ask for the parameters' layout from inside the callback. */
+            /* Asks for the parameters' layout from inside the callback, as a tracer does. */
             size_t offset, size;
             nested_call_worked = cuFuncGetParamInfo(params->f, 1, &offset, &size) == CUDA_ERROR_INVALID_HANDLE &&
                                  cuKernelGetParamInfo((CUkernel)params->f, 1, &offset, &size) == CUDA_SUCCESS &&

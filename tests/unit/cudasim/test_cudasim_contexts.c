@@ -33,7 +33,10 @@ static CUcontext current_context(void)
     return context;
 }
 
-/* A record of the context is over once all is that its streams had, and orders none of them. */
+/*
+ * A record of the context is over when all earlier work of its streams is over. It orders none of
+ * the streams.
+ */
 static void a_record_of_the_context_is_of_all_streams(void)
 {
     open_device(&device);
@@ -59,7 +62,7 @@ static void a_record_of_the_context_is_of_all_streams(void)
     EXPECT_OK(cuMemFreeHost(gate.word));
 }
 
-/* All that a context is given after it was told to wait waits, on streams made later as well. */
+/* All work queued after the context's wait waits, on streams made later as well. */
 static void a_wait_of_the_context_is_of_all_streams(void)
 {
     open_device(&device);
@@ -72,7 +75,7 @@ static void a_wait_of_the_context_is_of_all_streams(void)
     hold(held, &gate);
     EXPECT_OK(cuEventRecord(event, held));
     EXPECT_OK(cuCtxWaitEvent(context, event));
-    EXPECT_OK(cuStreamSynchronize(before)); /* what it had waits for nothing */
+    EXPECT_OK(cuStreamSynchronize(before)); /* earlier work waits for nothing */
     CUstream later = new_stream(CU_STREAM_NON_BLOCKING);
     EXPECT_OK(launch_fill(&device, memory, WORDS, 2, later));
     EXPECT_OK(launch_fill(&device, memory, WORDS, 2, before));

@@ -1,7 +1,4 @@
-/*
- * The simulated device: failures on request, strange requests refused, forks, and what the ledger
- * says afterwards.
- */
+/* The simulated device: failures on request, refused requests, forks, and the ledger afterwards. */
 #include "unit_device.h"
 
 static struct unit_device device;

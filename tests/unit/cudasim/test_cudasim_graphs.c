@@ -1,12 +1,12 @@
 /*
- * The simulated device: graphs by their nodes, what the driver looks at in them, graphs that
- * kernels launch, and how captures end.
+ * The simulated device: graphs by their nodes, and the addresses that the driver checks in them.
+ * Also graphs that kernels launch, and the ends of captures.
  */
 #include "unit_mappings.h"
 
 static struct unit_device device;
 
-static int launched_with; /* what the last launch by a kernel came to */
+static int launched_with; /* the result of the last launch by a kernel */
 
 static void run_launch_graph(const struct cudasim_launch *launch, void *const *params)
 {
@@ -24,9 +24,7 @@ static CUstream new_stream(unsigned int flags)
     return stream;
 }
 
-/*
- * Two granules of addresses, of which the first leads to device pages and the second to host pages.
- */
+/* Maps two granules of addresses: the first to device pages, the second to host pages. */
 static CUdeviceptr map_both(void)
 {
     const CUmemAllocationProp host = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -56,7 +54,10 @@ static uint32_t first_word(CUdeviceptr address)
     return word;
 }
 
-/* A copy of device memory stays one: in what is added, changed, instantiated and taken over. */
+/*
+ * A copy of device memory stays one, whether its node is added, changed, instantiated or taken
+ * over.
+ */
 static void copies_keep_their_kind(void)
 {
     open_device(&device);
@@ -86,7 +87,7 @@ static void copies_keep_their_kind(void)
     EXPECT_OK(cuGraphLaunch(executable, NULL));
     EXPECT_U64(5, first_word(other));
     EXPECT_U64(0, first_word(both));
-    /* The same with what lies there changed under the graph. */
+    /* The same with the mapping changed under the graph. */
     EXPECT_OK(cuMemUnmap(both, GRANULE));
     EXPECT_CUDA(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(executable, graph, &info));
     EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiate(&executable, graph, 0));
@@ -162,7 +163,10 @@ static int launch_by_kernel(CUgraphExec launcher)
     return launched_with;
 }
 
-/* A kernel launches what was made for it and uploaded, and is of a graph itself. */
+/*
+ * A kernel launches a graph that was made for this and uploaded. The kernel is part of a graph
+ * itself.
+ */
 static void a_kernel_launches_a_graph(void)
 {
     open_device(&device);
@@ -188,7 +192,7 @@ static int legacy_status(void)
 }
 
 /*
- * While a blocking stream is captured the legacy one can be asked after, and not be used (measured:
+ * While a blocking stream is captured, the legacy stream can be queried but not used (measured:
  * H100).
  */
 static void the_legacy_stream_is_barred(void)
@@ -228,7 +232,7 @@ static void the_legacy_stream_is_barred(void)
     }
 }
 
-/* A capture ends with the stream where it began; the others that it had go on without. */
+/* A capture ends with the stream where it began. Its other streams go on without it. */
 static void a_capture_ends_with_its_stream(void)
 {
     open_device(&device);

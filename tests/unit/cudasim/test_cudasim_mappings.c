@@ -1,6 +1,6 @@
 /*
- * The simulated device: what the driver says of handles and their mappings, and handles that are
- * handed on as file descriptors.
+ * The simulated device: the driver's answers about handles and their mappings, and handles that are
+ * exported as file descriptors.
  */
 #include <unistd.h>
 
@@ -114,7 +114,7 @@ static void a_descriptor_is_the_same_memory(void)
     EXPECT_OK(cuMemUnmap(space, 2 * GRANULE));
 }
 
-/* Handle and mapping are gone; the next that wants memory finds whether the descriptor is too. */
+/* Handle and mapping are gone. The next allocation shows whether the descriptor is gone too. */
 static void a_descriptor_keeps_the_memory(void)
 {
     open_device(&device);

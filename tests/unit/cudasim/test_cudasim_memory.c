@@ -59,9 +59,7 @@ static void two_addresses_alias(void)
     EXPECT_OK(cuMemRelease(handle));
 }
 
-/*
- * Bytes stay with the handle while its addresses are mapped elsewhere: what an eviction relies on.
- */
+/* Bytes stay with the handle while its addresses are mapped elsewhere. Evictions rely on this. */
 static void bytes_move_by_remapping(void)
 {
     open_device(&device);
@@ -82,8 +80,8 @@ static void bytes_move_by_remapping(void)
 }
 
 /*
- * Several handles behind one another: copied and written over as one range, and unmapped by one
- * call, as far as it cuts none of them.
+ * Several adjacent handles are copied and overwritten as one range. One call unmaps them, unless it
+ * cuts one of them.
  */
 static void a_range_of_whole_mappings_goes_at_once(void)
 {
@@ -103,12 +101,12 @@ static void a_range_of_whole_mappings_goes_at_once(void)
         EXPECT_U64(7, first_word(other + i * GRANULE));
     EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(span, GRANULE));
     EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(span + GRANULE, 2 * GRANULE));
-    EXPECT_U64(7, first_word(span + GRANULE)); /* refused, it undoes nothing */
+    EXPECT_U64(7, first_word(span + GRANULE)); /* the refused call undoes nothing */
     EXPECT_OK(cuMemUnmap(span, 4 * GRANULE));
     EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(span, 4 * GRANULE));
     map(span, pages, 4 * GRANULE);
     EXPECT_OK(cuMemUnmap(span, 4 * GRANULE));
-    map(span, slots[2], GRANULE); /* what one of them held is still there */
+    map(span, slots[2], GRANULE); /* the bytes of one of them are still there */
     EXPECT_U64(7, first_word(span));
 }
 
@@ -193,7 +191,7 @@ static const struct cudasim_param read_until_params[] = {{0, 8}, {8, 8}, {16, 8}
 static const struct cudasim_kernel read_until_code = {CUDASIM_KERNEL_ABI, 3, read_until_params, run_read_until};
 
 /*
- * Unmapping does not wait for a kernel that runs: the kernel meets the hole. Only the threads
+ * Unmapping does not wait for a running kernel: the kernel meets the hole. Only the threads
  * scheduler has kernels that last.
  */
 static void unmapping_does_not_wait(void)
@@ -271,7 +269,7 @@ static void pools_reuse_in_stream_order_only(void)
     EXPECT_OK(cuStreamWaitValue32(first, (CUdeviceptr)(uintptr_t)gate, 1, CU_STREAM_WAIT_VALUE_EQ));
     EXPECT_OK(cuMemFreeAsync(one, first));
     EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(one, first));
-    /* The free has not run: another stream must not get the block, its own may. */
+    /* The free has not run. Another stream must not get the block; its own stream may. */
     EXPECT_OK(cuMemAllocAsync(&two, GRANULE, second));
     EXPECT(two != one);
     EXPECT_OK(cuMemAllocAsync(&three, GRANULE, first));

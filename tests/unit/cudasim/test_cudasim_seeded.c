@@ -1,7 +1,7 @@
 /*
- * The adversarial scheduler: a missing wait shows as wrong values in some seed, and a program with
- * all its waits is right in every seed. The programs are small versions of what Penstock does: a
- * tensor leaves for the host and comes back, its memory used again.
+ * The adversarial scheduler: a missing wait gives wrong values in some seed. A program with all its
+ * waits is right in every seed. The programs are small versions of Penstock's moves. A tensor
+ * leaves for the host and comes back, and its memory is used again.
  */
 #include "unit_device.h"
 
@@ -38,7 +38,7 @@ static void order(bool needed, CUstream before, CUstream after)
     EXPECT_OK(cuEventDestroy(event));
 }
 
-/* Whether the values came out right. */
+/* Returns whether the values are right. */
 static bool run_program(enum missing_wait missing)
 {
     CUstream compute, out, in;
@@ -60,15 +60,15 @@ static bool run_program(enum missing_wait missing)
     EXPECT_OK(launch_count(&device, tensor, WORDS, 2, result, compute));
     order(true, compute, in);
     /*
-     * With the order above, the reload is behind the D2H copy only through the reuse: without both
-     * it has nothing to wait for.
+     * With the order above, the reload is ordered after the D2H copy only through the reuse.
+     * Without both it has nothing to wait for.
      */
     order(missing != MISSING_RELOAD_AFTER_COPY && missing != MISSING_REUSE_AFTER_COPY, out, in);
     if (missing == MISSING_RELOAD_AFTER_COPY) {
         CUdeviceptr fresh;
         EXPECT_OK(cuMemAlloc(&fresh, BYTES));
         tensor = fresh;
-        EXPECT_OK(cuStreamCreate(&in, CU_STREAM_NON_BLOCKING)); /* ordered after nothing */
+        EXPECT_OK(cuStreamCreate(&in, CU_STREAM_NON_BLOCKING)); /* this stream is ordered after nothing */
     }
     EXPECT_OK(cuMemcpyHtoDAsync(tensor, slot, BYTES, in));
     order(missing != MISSING_SLOT_AFTER_RELOAD, in, out);
@@ -95,7 +95,7 @@ static int program_in_child(void *argument)
     return right ? CAME_OUT_RIGHT : CAME_OUT_WRONG;
 }
 
-/* In how many of the seeds the program came out wrong. */
+/* Returns the number of seeds in which the program gave wrong values. */
 static unsigned int wrong_seeds(enum missing_wait missing)
 {
     unsigned int wrong = 0;
@@ -108,7 +108,7 @@ static unsigned int wrong_seeds(enum missing_wait missing)
     return wrong;
 }
 
-/* The same seed, the same order: a failure can be looked at again. */
+/* The same seed gives the same order, so a failure can be repeated. */
 static int traced_in_child(void *argument)
 {
     setenv("CUDASIM_TRACE", argument, 1);
@@ -127,8 +127,8 @@ static size_t read_trace(const char *path, char *text, size_t room)
 }
 
 /*
- * The order in which operations ended: stream and number of each. Addresses differ from run to run
- * and are left out.
+ * Leaves only the order in which operations ended: stream and number of each. Addresses differ from
+ * run to run.
  */
 static void ends_only(char *text)
 {

@@ -65,10 +65,7 @@ static void a_wait_orders_two_streams(void)
     EXPECT_U64(WORDS, count);
 }
 
-/*
- * A wait keeps the record that it saw: recording again later moves neither it nor what it waits
- * for.
- */
+/* A wait keeps the record that it saw. A later record moves neither the wait nor its target. */
 static void a_later_record_leaves_earlier_waits(void)
 {
     open_device(&device);
@@ -84,7 +81,7 @@ static void a_later_record_leaves_earlier_waits(void)
     EXPECT_OK(cuEventRecord(event, first));
     EXPECT_OK(cuStreamWaitEvent(second, event, 0));
     /*
-     * What follows on the first stream can't run before the gate opens; the second stream must not
+     * Later work on the first stream can't run before the gate opens. The second stream must not
      * wait for it.
      */
     EXPECT_OK(cuStreamWaitValue32(first, gate_address, 1, CU_STREAM_WAIT_VALUE_EQ));
@@ -245,8 +242,8 @@ static void a_captured_graph_runs_again(void)
 }
 
 /*
- * What a second stream adds to a capture must come before the end of the first one, or the capture
- * comes to nothing.
+ * A second stream's work in a capture must be joined before the first one ends; else the capture
+ * fails.
  */
 static void a_stream_that_does_not_come_back_ends_a_capture(void)
 {
@@ -255,7 +252,7 @@ static void a_stream_that_does_not_come_back_ends_a_capture(void)
     CUstream stream = new_stream(CU_STREAM_NON_BLOCKING), side = new_stream(CU_STREAM_NON_BLOCKING);
     CUevent fork_event = new_event(), join_event = new_event();
 
-    for (int late = 0; late < 3; late++) { /* 0: all is joined; 1: something comes after; 2: nothing is */
+    for (int late = 0; late < 3; late++) { /* 0: all is joined; 1: more work follows the join; 2: no join */
         CUgraph graph = NULL;
         EXPECT_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
         EXPECT_OK(cuEventRecord(fork_event, stream));
@@ -275,7 +272,7 @@ static void a_stream_that_does_not_come_back_ends_a_capture(void)
     }
 }
 
-/* In the capture's thread and, where it is global, in every other. */
+/* Queries an event during a capture, with the calling thread in the given mode. */
 static void *query_in_mode(void *mode_and_event)
 {
     void **given = mode_and_event;
@@ -386,7 +383,8 @@ static uint64_t now_ns(void)
 }
 
 /*
- * Nanoseconds for two copies at once, each in the direction asked for and on a stream of its own.
+ * Returns the time of two simultaneous copies in ns. Each has its direction and a stream of its
+ * own.
  */
 static uint64_t time_two_copies(CUdeviceptr memory, char *pinned, bool first_out, bool second_out)
 {
@@ -415,7 +413,8 @@ static void two_engines_run_at_once(void)
     uint64_t same = time_two_copies(memory, pinned, true, true);
     uint64_t opposite = UINT64_MAX;
     /*
-     * A busy machine may stretch any one of these: the best of some tells whether they can overlap.
+     * A busy machine may stretch any one of these: the best of several shows whether they can
+     * overlap.
      */
     for (int i = 0; i < 5 && opposite >= 95000000u; i++) {
         uint64_t once = time_two_copies(memory, pinned, true, false);
@@ -450,7 +449,7 @@ static void queue_copy(const struct turns *t, unsigned nth, CUstream stream)
         EXPECT_OK(cuMemcpyHtoDAsync(t->memory + at, t->pinned + at, TURN_BYTES, stream));
 }
 
-/* Whether a copy is over before those that another stream had queued by then. */
+/* Returns whether a copy is over before those that another stream had queued by then. */
 static bool comes_between(const struct turns *t, bool with_looks)
 {
     CUstream many = new_stream(CU_STREAM_NON_BLOCKING), one = new_stream(CU_STREAM_NON_BLOCKING);
@@ -485,7 +484,7 @@ static void an_engine_stays_with_a_stream(void)
     for (int out = 0; out < 2; out++) {
         t.out = out;
         EXPECT(!comes_between(&t, false));
-        /* A thread that is late finds all of them over. */
+        /* A late thread finds all of them over. */
         bool between = false;
         for (int i = 0; i < 5 && !between; i++)
             between = comes_between(&t, true);

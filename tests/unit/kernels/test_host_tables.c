@@ -1,6 +1,6 @@
 /*
- * Tables in host memory that kernels read in place: which are found, and how much memory is looked
- * through for them.
+ * Tables in host memory that kernels read in place. The tests check which tables are found, and the
+ * amount of memory searched for them.
  */
 #include <stdlib.h>
 
@@ -14,9 +14,9 @@
 #define UNIT 4096u
 #define UNITS 64u
 #define BASE 0x200000000000u /* of the span reservation */
-#define HEAD 512u            /* what is looked at each time */
+#define HEAD 512u            /* bytes that are searched each time */
 #define ALLOCATION_BYTES ((size_t)1 << 20)
-#define ALLOCATIONS 4000u /* as far as the driver knows; the processor reads the same memory for all */
+#define ALLOCATIONS 4000u /* allocations that the driver knows; for the processor, all are the same memory */
 #define ALLOCATIONS_BASE 0x600000000000u
 
 static struct ps_span *_Atomic map[UNITS];
@@ -61,7 +61,10 @@ static void note(void *ctx, CUdeviceptr address)
     named++;
 }
 
-/* How many spans a launch names that is given the address, in the nth allocation. */
+/*
+ * Returns the number of spans that a launch names if it is given the address, in the nth
+ * allocation.
+ */
 static unsigned launch_in(unsigned allocation, size_t at)
 {
     CUdeviceptr word = ALLOCATIONS_BASE + allocation * ALLOCATION_BYTES + at;
@@ -85,7 +88,7 @@ static void test_a_table_that_begins_at_the_address(void)
     write_table(0, 0);
     for (unsigned i = 0; i < 1000; i++)
         EXPECT_U64(0, launch_in(0, 64));
-    write_table(64, 3); /* in memory that has been given to launches for long */
+    write_table(64, 3); /* in memory that launches have been given for long */
     for (unsigned i = 0; i < 1000; i++)
         EXPECT_U64(3, launch_in(0, 64));
     write_table(4096 + HEAD / 2, 20);       /* behind some other words */
@@ -137,7 +140,7 @@ static void test_a_table_that_grows(void)
     }
 }
 
-/* More allocations than are looked into at once, each given to a launch in turn. */
+/* More allocations than are searched at once; launches are given each in turn. */
 static void test_many_allocations(void)
 {
     const uint64_t before = ps_host_tables_looked();
@@ -151,7 +154,7 @@ static void test_many_allocations(void)
     EXPECT(looked <= ((uint64_t)16 << 20) + rounds * ALLOCATIONS * (HEAD + 2048u));
 }
 
-/* Where what is not found faults all is looked through. */
+/* If a span that is not found would fault, all memory is searched. */
 static void test_the_guard_unmap_looks_at_all(void)
 {
     ps_settings.guard = PS_GUARD_UNMAP;

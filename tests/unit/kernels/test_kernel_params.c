@@ -1,6 +1,7 @@
 /*
- * Parameter layouts read from real cubins (tests/fuzz/kernel_params/corpus, made from params.cu
- * there) against what the language's rules say, and a fixed series of spoilt copies of them.
+ * Parameter layouts read from real cubins, compared with the language's rules. The cubins are in
+ * tests/fuzz/kernel_params/corpus, made from params.cu there. A fixed series of spoilt copies is
+ * read as well.
  */
 #include "tests/fuzz/kernel_params/target.c"
 
@@ -20,8 +21,8 @@ struct known {
 };
 
 /*
- * Of params.cu. Not `aligned`: it is placed so that 64 divides its address in the bank, which
- * depends on where the bank starts.
+ * The kernels of params.cu, except `aligned`. Its parameter is placed so that 64 divides its
+ * address in the bank, which depends on where the bank starts.
  */
 static const struct known known_kernels[] = {
     {"none", 0, 0, {{0, 0}}},
@@ -41,8 +42,8 @@ struct image {
 };
 
 /*
- * Relative to the tree's top, from where the tests are run and where the compiler was given this
- * file's name.
+ * Returns a path relative to the tree's top. The tests run there, and the compiler was given this
+ * file's name from there.
  */
 static const char *corpus_path(void)
 {
@@ -149,8 +150,8 @@ static void test_shutdown(void)
 }
 
 /*
- * Where the .nv.info section of the kernel `one` has the record with this attribute: found by its
- * bytes, which occur once in that seed.
+ * Finds the record with this attribute in the .nv.info section of the kernel `one`. The search is
+ * by the record's bytes, which occur once in that seed.
  */
 static uint8_t *find_record(struct image seed, const char *record, size_t bytes)
 {
@@ -237,7 +238,7 @@ static uint64_t next_random(void)
     return random_state;
 }
 
-/* Changes a few places: anywhere, or in the last third, where the section headers are. */
+/* Changes a few bytes: anywhere, or in the last third, where the section headers are. */
 static void spoil(struct image *image)
 {
     static const uint64_t odd[] = {0,      1,      3,          4,          0x7f,       0x80,     0xff,
@@ -256,8 +257,8 @@ static void spoil(struct image *image)
 }
 
 /*
- * Bounded stand-in for the fuzzer: the same every time, and short. The target itself aborts when
- * something does not hold.
+ * A bounded replacement for the fuzzer: the same each time, and short. The target itself aborts if
+ * a check fails.
  */
 static void test_spoilt_seeds(unsigned rounds)
 {
@@ -288,7 +289,7 @@ static void test_spoilt_seeds(unsigned rounds)
     EXPECT(seeds >= 6);
 }
 
-/* Every length that the shortest seed can be cut to. */
+/* The shortest seed, cut to every length. */
 static void test_truncated_seed(void)
 {
     struct image seed = read_seed("one-sm_90-cuda13.cubin");
@@ -299,8 +300,9 @@ static void test_truncated_seed(void)
 }
 
 /*
- * What a machine without libelf sees, in a process of its own, since a library once looked for is
- * remembered: an empty file of its name, in the directory that is searched first, ends the search.
+ * Behaves like a machine without libelf. An empty file of its name, in the directory that is
+ * searched first, ends the search. It runs in a process of its own, because the result of the
+ * search is remembered.
  */
 static void test_without_libelf(void)
 {

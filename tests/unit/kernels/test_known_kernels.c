@@ -1,6 +1,6 @@
 /*
- * Which kernels are known to keep no address: names as the driver has them on an H200 under torch
- * 2.11, and some that are only like them.
+ * The kernels that are known to keep no address. Names are those of the driver on an H200 under
+ * torch 2.11, and some that only resemble them.
  */
 #include "kernels/known_kernels.h"
 

@@ -1,6 +1,6 @@
 /*
- * Layouts by handle: asked for once, told apart when a handle means another kernel; neither slow
- * nor leaking where handles come and go.
+ * Layouts by handle: the driver is asked once for each, and a reused handle gets its new layout.
+ * Programs that make and drop handles cause neither slowness nor leaks.
  */
 #include "kernels/layouts.h"
 
@@ -14,13 +14,13 @@
 #include "cuda/driver.h"
 #include "expect.h"
 
-#define HANDLES 40000u /* more than there are places for */
+#define HANDLES 40000u /* more than the table has places for */
 #define THREADS 4
 
 static _Atomic unsigned asked;
-static unsigned era; /* what a handle means depends on it */
+static unsigned era; /* decides which kernel a handle means */
 
-/* One to five parameters, whose sizes tell which. */
+/* Returns a kind with one to five parameters, whose sizes identify it. */
 static unsigned kind_of(CUfunction function)
 {
     return (unsigned)((uintptr_t)function / 64 + era) % 5;
@@ -89,13 +89,13 @@ static void test_module_gone(void)
     era++;
     EXPECT_U64(1, asked_for(1));
     EXPECT_U64(0, asked_for(1));
-    EXPECT(is_right(before, kind)); /* another thread's launch may be reading it */
+    EXPECT(is_right(before, kind)); /* another thread's launch may still be reading it */
     ps_layouts_module_gone();
     EXPECT_U64(1, asked_for(1));
 }
 
 /*
- * A program that makes kernels and lets them go: those that it has now are asked about once, and
+ * A program makes kernels and drops them. The driver is asked once about each current kernel, and
  * memory does not grow.
  */
 static void test_handles_come_and_go(void)
@@ -112,7 +112,7 @@ static void test_handles_come_and_go(void)
     EXPECT(mallinfo2().uordblks - before.uordblks < 4096);
     for (unsigned i = HANDLES - 100; i < HANDLES; i++)
         EXPECT_U64(0, asked_for(i));
-    /* The same ones again and again. */
+    /* The same kernels, repeatedly. */
     before = mallinfo2();
     for (unsigned i = 0; i < 100000; i++) {
         if (i % 100 == 0)
@@ -122,9 +122,7 @@ static void test_handles_come_and_go(void)
     EXPECT(mallinfo2().uordblks - before.uordblks < 4096);
 }
 
-/*
- * Of more than there are places for, each is right when it is asked for, and memory does not grow.
- */
+/* There are more kernels than places. Each look-up is right, and memory does not grow. */
 static void test_too_many(void)
 {
     struct mallinfo2 before = mallinfo2();
@@ -148,7 +146,7 @@ static void *look(void *of)
     return (void *)wrong;
 }
 
-/* Threads that take each other's places. */
+/* Threads take each other's places in the table. */
 static void test_threads(void)
 {
     pthread_t thread[THREADS];

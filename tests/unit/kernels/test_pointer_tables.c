@@ -1,4 +1,7 @@
-/* Pointer tables: what a table names, in whatever pieces it was written, written over and freed. */
+/*
+ * Pointer tables: the spans that a table names after any pieces of it were written, overwritten or
+ * freed.
+ */
 #include <stdlib.h>
 
 #include "base/counters.h"
@@ -8,8 +11,8 @@
 
 #define UNIT 4096u
 #define UNITS 64u
-#define BASE 0x200000000000u   /* of the span reservation, in which every unit but the last is a span's */
-#define DEVICE 0x500000000000u /* where the tables are */
+#define BASE 0x200000000000u   /* of the span reservation, in which each unit but the last is a span */
+#define DEVICE 0x500000000000u /* the address of the tables */
 #define WORDS 256u
 
 static struct ps_span *_Atomic map[UNITS];
@@ -26,7 +29,7 @@ static void make_reservation(void)
     ps_reservation.reserved = UNITS * UNIT;
 }
 
-/* What was named, a bit for each unit. */
+/* The named spans, a bit for each unit. */
 static uint64_t named;
 
 static void note(void *ctx, CUdeviceptr address)
@@ -93,14 +96,14 @@ static void test_no_pointers_no_table(void)
     ps_pointer_tables_copied(DEVICE, large, PS_POINTER_TABLE_LOOKED);
     EXPECT_U64(2, named_at(DEVICE));
     forget_all();
-    /* The beginning of a long copy; all that was copied is the table. */
+    /* The first bytes of a long copy; all copied bytes are the table. */
     ps_pointer_tables_copied(DEVICE, large, sizeof large);
     EXPECT_U64(2, named_at(DEVICE));
     EXPECT_U64(2, named_at(DEVICE + sizeof large - 8));
     forget_all();
 }
 
-/* Aligned on the device, whatever it is on the host. */
+/* The words are aligned on the device; on the host they may be unaligned. */
 static void test_alignment(void)
 {
     unsigned char bytes[20] = {0};
@@ -116,7 +119,7 @@ static void test_written_over(void)
 {
     const uint64_t words[] = {pointer(1), pointer(2), pointer(3), pointer(4)}, other = pointer(5);
 
-    /* In its middle: it stays a table, of other pointers. */
+    /* Words in the table's middle: it stays a table, with other pointers. */
     write_words(0, words, 4);
     write_words(1, &other, 1);
     EXPECT_U64(1 << 1 | 1 << 5 | 1 << 3 | 1 << 4, named_at(DEVICE));
@@ -131,7 +134,7 @@ static void test_written_over(void)
     forget_all();
 }
 
-/* What a copy on the device takes along is known in both places, each on its own. */
+/* Words that a copy on the device takes along are known in both places, each independently. */
 static void test_copied_on(void)
 {
     const uint64_t words[] = {pointer(1), pointer(2), 0, pointer(3), pointer(4)}, other = pointer(5);
@@ -155,8 +158,8 @@ static void test_copied_on(void)
     EXPECT_U64(0, named_at(target + 8 * 50));
     EXPECT_U64(1 << 3 | 1 << 4, named_at(target + 8 * 100));
     /*
-     * Not by whole words: they are no pointers there. Nothing is known of the source: of the target
-     * neither.
+     * Not by whole words: these are no pointers at the target. Of the source nothing is known, so
+     * the target's words are forgotten.
      */
     ps_pointer_tables_moved(target + 4, DEVICE, 8);
     EXPECT_U64(0, named_at(target + 4));
@@ -174,8 +177,8 @@ static void test_copied_on(void)
 }
 
 /*
- * What a kernel makes of what it is given: anew each time, but for what others of its words made
- * just before.
+ * The tables that a kernel makes of its words. Each launch replaces the earlier ones, except those
+ * made just before of other words.
  */
 static void test_made(void)
 {
@@ -192,7 +195,7 @@ static void test_made(void)
     EXPECT_U64(1 << 1 | 1 << 7 | 1 << 8, named_at(DEVICE));
     ps_pointer_tables_made(DEVICE, 64, &second, 1, 102 + PS_POINTER_TABLE_MADE_TOGETHER + 1);
     EXPECT_U64(1 << 7, named_at(DEVICE));
-    /* A copy writes over part of it, and what a copy brought is nothing that a kernel keeps. */
+    /* A copy overwrites part of it. Words that a copy brought are not words that a kernel keeps. */
     ps_pointer_tables_copied(DEVICE, &one, 8);
     EXPECT_U64(1 << 9 | 1 << 7, named_at(DEVICE));
     ps_pointer_tables_made(DEVICE, SIZE_MAX, &third, 1, 200);
@@ -220,7 +223,7 @@ static void test_too_many_copied_on(void)
     forget_all();
 }
 
-/* Of too many those that were used longest ago go. */
+/* If there are too many tables, those used longest ago are dropped. */
 static void test_too_many(void)
 {
     const uint64_t one = pointer(1), before = ps_counters.pointer_tables_forgotten;
@@ -239,8 +242,8 @@ static void test_too_many(void)
 }
 
 /*
- * Copies, from the device too, and fills of any place and length: whatever word holds a pointer is
- * named through its own address.
+ * Copies, also from the device, and fills of any place and length. Each word that holds a pointer
+ * is named through its own address.
  */
 static void test_any_order(void)
 {
@@ -253,7 +256,8 @@ static void test_any_order(void)
         if (at + n > WORDS)
             n = WORDS - at;
         unsigned from = (unsigned)rand() % (WORDS - n + 1);
-        bool fills = rand() % 3 == 0, moves = !fills && n <= 8 && rand() % 2; /* few: the words stay of many kinds */
+        /* few, so that the words stay different */
+        bool fills = rand() % 3 == 0, moves = !fills && n <= 8 && rand() % 2;
         for (unsigned i = 0; i < n; i++) {
             words[i] = fills || rand() % 3 == 0 ? 0 : pointer((unsigned)rand() % (UNITS - 1));
             if (moves)
@@ -273,7 +277,7 @@ static void test_any_order(void)
         uint64_t got = named_at(DEVICE + 8 * at);
         if (memory[at])
             EXPECT(got & 1ull << ((memory[at] - BASE) / UNIT));
-        EXPECT_U64(0, got & ~all); /* and nothing that is nowhere any more */
+        EXPECT_U64(0, got & ~all); /* and no span whose address has been overwritten everywhere */
     }
     forget_all();
 }

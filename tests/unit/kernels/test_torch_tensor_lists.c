@@ -1,6 +1,6 @@
 /*
- * Which tensors a launch of torch's kernels for lists uses: by structures laid out as torch's
- * headers have them, and by such that are filled in otherwise.
+ * The tensors that a launch of torch's kernels for lists uses. Some structures are laid out as in
+ * torch's headers; others are filled in differently.
  */
 #include "kernels/torch_tensor_lists.h"
 
@@ -86,7 +86,7 @@ static void test_layouts(void)
     where = of_first(NAME("32FusedOptimizerTensorListMetadataILi4EE"), sizeof(struct large));
     EXPECT_LAID_OUT(where, struct large, 4);
     EXPECT_U64(offsetof(struct large, state), where.states);
-    /* As large as three lists are two, which lie elsewhere in it. */
+    /* Two lists in a structure as large as three; the lists lie elsewhere in it. */
     where = of_first(NAME("18TensorListMetadataILi2EE"), sizeof(struct plain));
     EXPECT_U64(2, where.lists);
     EXPECT_U64(64, where.capacity);
@@ -119,8 +119,8 @@ static struct plain list;
 static struct ps_torch_tensor_lists where;
 
 /*
- * Three tensors of 2, 1 and 5 chunks; behind them one of a launch before. The first was begun
- * before.
+ * Three tensors of 2, 1 and 5 chunks; behind them is one of an earlier launch. An earlier launch
+ * began the first tensor.
  */
 static void fill(void)
 {
@@ -143,10 +143,10 @@ static void test_what_is_used(void)
     EXPECT_U64(2, ps_torch_tensor_lists_used(&where, &list, IN_A_ROW(2)));
     EXPECT_U64(1, ps_torch_tensor_lists_used(&where, &list, IN_A_ROW(1)));
     EXPECT_U64(0, ps_torch_tensor_lists_used(&where, &list, IN_A_ROW(0)));
-    EXPECT_U64(0, ps_torch_tensor_lists_used(&where, &list, IN_A_ROW(6))); /* what stands there is no block's */
+    EXPECT_U64(0, ps_torch_tensor_lists_used(&where, &list, IN_A_ROW(6))); /* the entry there belongs to no block */
     EXPECT_U64(0, ps_torch_tensor_lists_used(&where, &list, IN_A_ROW(321)));
     EXPECT_U64(0, ps_torch_tensor_lists_used(&(struct ps_torch_tensor_lists){0}, &list, IN_A_ROW(5)));
-    /* As many as there is room for, and blocks. */
+    /* As many tensors and blocks as there is room for. */
     for (int i = 0; i < 320; i++) {
         list.tensor[i] = (unsigned char)(i < 48 ? i : 47);
         list.chunk[i] = i < 48 ? 0 : i - 47;
@@ -182,7 +182,7 @@ static void test_what_is_filled_in_otherwise(void)
     EXPECT_NOT_USED(list.elements[2] = WORDS(2));
 }
 
-/* Of the larger structure each block's tensor is two bytes. */
+/* In the larger structure, each block's tensor takes two bytes. */
 static void test_more_tensors_than_a_byte_counts(void)
 {
     static struct large many;

@@ -1,7 +1,7 @@
 /*
- * The address space against a model of one mark a unit: what is taken is free and not taken twice,
- * first fit, what is given back can be taken again as one piece with its neighbours, and what is no
- * range that was taken is refused without a change.
+ * The address space, compared with a model of one mark for each unit. A taken range was free and is
+ * not taken twice; the first fit is taken. Returned ranges join their neighbours. A range that was
+ * not taken is refused without a change.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@ static uint64_t at(unsigned unit)
 }
 
 /*
- * The list is sorted, its ranges lie inside, are not empty, and no two touch. Returns the free
- * bytes.
+ * Checks that the list is sorted, and that its ranges lie inside, are not empty and don't touch.
+ * Returns the free bytes.
  */
 static uint64_t expect_in_order(const struct ps_address_space *space)
 {
@@ -46,7 +46,7 @@ static void test_takes_all_and_no_more(void)
         EXPECT_U64(at(i), ps_address_space_take(&space, UNIT));
     EXPECT_U64(0, ps_address_space_take(&space, UNIT));
     EXPECT_U64(0, space.count);
-    /* Given back from both ends to the middle, the pieces become one again. */
+    /* The pieces are returned from both ends to the middle, and become one again. */
     for (unsigned i = 0; i < UNITS / 2; i++) {
         EXPECT_INT(0, ps_address_space_give(&space, at(i), UNIT));
         EXPECT_INT(0, ps_address_space_give(&space, at(UNITS - 1 - i), UNIT));
@@ -89,11 +89,11 @@ static void test_refuses_what_is_free(void)
     ps_address_space_destroy(&space);
 }
 
-/* Takes and gives at random, with a mark for each unit beside it. */
+/* Takes and returns ranges at random, beside a mark for each unit. */
 static void test_against_model(unsigned seed)
 {
     static bool taken[UNITS];
-    static unsigned length_at[UNITS]; /* of the range that starts there */
+    static unsigned length_at[UNITS]; /* length of the range that starts there */
     struct ps_address_space space;
     unsigned used = 0;
 

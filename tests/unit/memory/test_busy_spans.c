@@ -1,6 +1,6 @@
 /*
- * Spans that somebody makes driver calls on: who walks over all spans waits for them, and misses
- * none when they are elsewhere afterwards; who queues copies leaves them in the line.
+ * Spans on which a thread makes driver calls. A walk over all spans waits for them, and misses none
+ * if their structure is elsewhere afterwards. A thread that queues copies leaves them in the line.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -68,7 +68,7 @@ static CUresult CUDAAPI context_of_stream(CUstream of, CUcontext *context)
     return CUDA_SUCCESS;
 }
 
-/* What another thread does while the launch's stream is made to wait. */
+/* The other thread's work while the launch's stream is made to wait. */
 static void (*meanwhile)(void);
 
 static CUresult CUDAAPI wait_event(CUstream waiter, CUevent event, unsigned int flags)
@@ -82,7 +82,7 @@ static CUresult CUDAAPI wait_event(CUstream waiter, CUevent event, unsigned int 
 
 /* ---- steps ---- */
 
-/* On device pages, of which there is no need here. [locked] */
+/* Makes a span on device pages; the test needs no pages. [locked] */
 static struct ps_span *new_span(size_t units)
 {
     struct ps_span *span = ps_registry_new(units * UNIT, units * UNIT);
@@ -160,7 +160,7 @@ static void free_and_reload_another(void)
     ps_registry_unlock();
 }
 
-/* The launch may use everything, so that nobody keeps a thread from freeing what it waits for. */
+/* The launch may use everything, so it keeps no thread from freeing the span that it waits for. */
 static void test_what_a_blind_launch_waited_for_is_not_another_span(void)
 {
     struct ps_stream *stream =

@@ -1,7 +1,7 @@
 /*
- * The registry with a driver that reserves addresses and nothing else: which span an address
- * belongs to, what is counted, which freed span is used again, the order of idleness, and that the
- * invariant checker sees what is broken.
+ * The registry, with a driver that only reserves addresses. The tests check the span of an address,
+ * the counters, the choice of freed spans and the order of idleness. They also check that the
+ * invariant checker sees broken invariants.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static CUresult CUDAAPI unreserve(CUdeviceptr address, size_t bytes)
     return CUDA_SUCCESS;
 }
 
-/* A span on pages, as the residency machine leaves a new one. [locked] */
+/* Makes a span on pages, as the residency machine leaves a new one. [locked] */
 static struct ps_span *live_span(size_t bytes, size_t requested)
 {
     struct ps_span *span = ps_registry_new(bytes, requested);
@@ -52,14 +52,14 @@ static struct ps_span *live_span(size_t bytes, size_t requested)
     return span;
 }
 
-/* Freed by the program: kept with its pages. [locked] */
+/* The program frees the span; it is kept with its pages. [locked] */
 static void free_span(struct ps_span *span)
 {
     ps_registry_end_life(span);
     ps_registry_cache(span);
 }
 
-/* A freed span goes for good. [locked] */
+/* Deletes a freed span. [locked] */
 static void drop(struct ps_span *span)
 {
     ps_registry_cached_remove(span);
@@ -72,7 +72,7 @@ static void test_open_takes_what_it_gets(void)
 {
     EXPECT(!ps_address_is_a_spans(BASE));
     EXPECT_INT(0, ps_registry_open(UNIT, 1, 0));
-    EXPECT(reservations_asked > 1); /* less and less, until it was granted */
+    EXPECT(reservations_asked > 1); /* smaller and smaller sizes, until one was granted */
     EXPECT_U64(largest_granted, ps_reservation.reserved);
     EXPECT(ps_address_is_a_spans(BASE) && ps_address_is_a_spans(BASE + largest_granted - 1));
     EXPECT(!ps_address_is_a_spans(BASE - 1) && !ps_address_is_a_spans(BASE + largest_granted) &&
@@ -114,7 +114,7 @@ static void test_counts(void)
     struct ps_span *a = live_span(UNIT, 1000), *b = live_span(2 * UNIT, UNIT + 1);
     EXPECT_U64(spans + 2, ps_registry.live_spans);
     EXPECT_U64(3 * UNIT, ps_registry.live_bytes);
-    EXPECT_U64(1024 + UNIT + 512, ps_registry.live_requested); /* as a pool counts: in 512 bytes */
+    EXPECT_U64(1024 + UNIT + 512, ps_registry.live_requested); /* counted as a pool does, in units of 512 bytes */
     free_span(b);
     EXPECT_U64(UNIT, ps_registry.live_bytes);
     EXPECT_U64(1024, ps_registry.live_requested);
@@ -151,7 +151,8 @@ static void test_which_freed_span_is_used_again(void)
     busy->busy = true;
     EXPECT(!ps_registry_cached_take(4 * UNIT, &here));    /* no such size */
     EXPECT(ps_registry_cached_take(UNIT, &here) == mine); /* used on this stream alone: no wait */
-    EXPECT(ps_registry_cached_take(UNIT, &here) == old);  /* then the oldest; never one that somebody is at work on */
+    /* then the oldest; never one on which a thread is at work */
+    EXPECT(ps_registry_cached_take(UNIT, &here) == old);
     EXPECT(!ps_registry_cached_take(UNIT, &here));
     busy->busy = false;
     EXPECT(ps_registry_cached_take(UNIT, NULL) == busy);
@@ -165,8 +166,7 @@ static void test_which_freed_span_is_used_again(void)
 }
 
 /*
- * By as little as there is, and not beyond what may be: what it is larger by is no demand of the
- * program's.
+ * The smallest larger one serves, within a bound. The excess is not part of the program's demand.
  */
 static void test_a_larger_freed_span_serves(void)
 {
@@ -193,7 +193,7 @@ static void test_a_larger_freed_span_serves(void)
     EXPECT_U64(2 * UNIT, ps_registry.peak_live_bytes);
     free_span(three);
     EXPECT_U64(0, ps_registry.padding_bytes);
-    EXPECT(ps_registry_cached_take(3 * UNIT, &here) == three); /* it is what it was */
+    EXPECT(ps_registry_cached_take(3 * UNIT, &here) == three); /* it has its own size again */
     ps_registry_cache(three);
     drop(four);
     drop(three);
@@ -201,12 +201,12 @@ static void test_a_larger_freed_span_serves(void)
 }
 
 /*
- * What is freed and not taken for two periods is unwanted; what a step takes again and again never
- * is.
+ * A freed span that is not taken for two periods is unwanted. One that a step takes repeatedly
+ * never is.
  */
 /*
- * Launches of its stream may still use what was freed: nobody else gets it, until they have been
- * queued or there can be none.
+ * Launches of its stream may still use a freed span. No other request gets it until they have been
+ * queued, or until there can be none.
  */
 static void test_what_is_used_after_its_free(void)
 {
@@ -261,11 +261,11 @@ static void test_what_nobody_wants(void)
     free_span(again);
     EXPECT_U64(4 * UNIT, ps_registry_unwanted(now, UINT64_MAX));
     EXPECT_U64(0, ps_registry_unwanted(now, 0));
-    /* A second one counts until there are enough. */
+    /* A second counts as a period until there are enough. */
     now += 100 * second;
     EXPECT_U64(6 * UNIT, ps_registry_unwanted(now, UINT64_MAX));
     EXPECT_U64(4 * UNIT, ps_registry_unwanted(now, 4 * UNIT));
-    /* What was only asked for is the first to go. */
+    /* A span that was only asked for is the first to go. */
     struct ps_span *asked = live_span(8 * UNIT, 8 * UNIT);
     ps_registry.only_asked_bytes = 8 * UNIT;
     free_span(asked);
@@ -291,7 +291,7 @@ static void test_idle_order(void)
     EXPECT(TAILQ_FIRST(&ps_registry.idle_order) == span[1]);
     EXPECT(TAILQ_LAST(&ps_registry.idle_order, ps_span_list) == span[0]);
     EXPECT_U64(ps_registry.launch_number, span[0]->access.launch);
-    /* One on its way out is in no order, and an access puts it into none. */
+    /* A span that is leaving is in no order, and an access puts it into none. */
     TAILQ_REMOVE(&ps_registry.idle_order, span[2], listed);
     span[2]->residency = PS_EVICTING;
     ps_registry.launch_number++;
@@ -308,7 +308,7 @@ static void test_idle_order(void)
     }
 }
 
-/* What each of these breaks is said, and mended again it is not. */
+/* The checker reports each broken invariant, and reports nothing once it is mended. */
 static void test_checker_sees_what_is_broken(void)
 {
     struct ps_span *live = live_span(UNIT, UNIT), *freed = live_span(2 * UNIT, UNIT);
@@ -316,7 +316,10 @@ static void test_checker_sees_what_is_broken(void)
 
     free_span(freed);
     EXPECT(ps_registry_is_valid());
-    /* Its complaints are wanted, and not on the screen, where they would look like failures. */
+    /*
+     * Its complaints are expected. They are kept off the screen, where they would look like
+     * failures.
+     */
     int screen = dup(2), nowhere = open("/dev/null", O_WRONLY);
     dup2(nowhere, 2);
 #define BROKEN(breaks, mends)                                                                                          \
@@ -343,7 +346,7 @@ static void test_checker_sees_what_is_broken(void)
     dup2(screen, 2);
     close(screen);
     close(nowhere);
-    /* One that somebody is at work on is between two states: no complaint. */
+    /* A span on which a thread is at work is between two states: no complaint. */
     live->busy = true;
     live->backing = PS_BACKING_NONE;
     EXPECT(ps_registry_is_valid());
@@ -354,7 +357,7 @@ static void test_checker_sees_what_is_broken(void)
     drop(freed);
 }
 
-/* Thousands of lives at random: addresses never overlap, sums are right, nothing is lost. */
+/* Thousands of lives at random: addresses never overlap, sums are right, no span is lost. */
 static void test_many_lives(unsigned seed)
 {
     enum { MOST = 64 };
@@ -418,7 +421,8 @@ int main(void)
     for (unsigned seed = 1; seed <= 3; seed++)
         test_many_lives(seed);
     /*
-     * No span of its size is left: addresses run out before memory does, and nothing is half made.
+     * No span of its size is left. Addresses run out before memory does, and no span is left half
+     * made.
      */
     EXPECT(!ps_registry_new(ps_reservation.reserved + UNIT, 1));
     EXPECT_U64(0, ps_registry.live_spans);

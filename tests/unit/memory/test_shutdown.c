@@ -1,6 +1,6 @@
 /*
- * The end of the process: it waits for helper threads that are in the middle of driver calls,
- * however often they wake it, and for a second at most.
+ * The end of the process waits for helper threads that are in the middle of driver calls. It waits
+ * however often they wake it, and a second at most.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,7 +15,7 @@
 
 static atomic_bool is_working, in_driver;
 
-/* A call of the driver's, and what is told to who waits. [locked; releases the lock meanwhile] */
+/* A driver call, after which the waiting thread is woken. [locked; releases the lock meanwhile] */
 static void call_driver(void)
 {
     atomic_store(&in_driver, true);
@@ -40,8 +40,8 @@ static void *work(void *pieces)
 }
 
 /*
- * ms that the end waits for a helper thread that has so many calls to make before it looks; NULL:
- * it never does.
+ * Returns the ms that the end waits for a helper thread. The thread makes `*pieces` calls before it
+ * looks; NULL: it never looks.
  */
 static uint64_t stop_during(int *pieces)
 {
@@ -62,7 +62,7 @@ int main(void)
     ps_registry_lock_open();
     ps_devices_add(NULL);
     uint64_t ms = stop_during(&pieces);
-    EXPECT(!atomic_load(&in_driver) || ms >= 1000); /* a busy machine may take so long */
+    EXPECT(!atomic_load(&in_driver) || ms >= 1000); /* a busy machine may take this long */
     ms = stop_during(NULL);
     EXPECT(ms >= 1000 && ms < 5000);
     return expect_status();

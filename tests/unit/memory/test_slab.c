@@ -1,7 +1,7 @@
 /*
- * The slab with a driver that only notes what it is asked: which slots are taken for a size, rows
- * of several, what becomes of them when they are given back, which event stands for what reads
- * them, and rows mapped one slot behind the other, or not at all.
+ * The slab, with a driver that only notes calls. The tests check the slots that are taken for a
+ * size, rows of several slots, and returned slots. They also check the event that stands for reads
+ * of a slot. Rows are mapped one slot behind the other, or not at all.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "stub_driver.h"
 
 #define UNIT ((size_t)65536)
-#define SPAN (UINT64_C(1) << 46) /* where a span would lie */
+#define SPAN (UINT64_C(1) << 46) /* an address that a span could have */
 
 /* ---- the driver ---- */
 
@@ -30,7 +30,7 @@ static CUmemGenericAllocationHandle handles;
 static uintptr_t events;
 static CUevent waited_for[NOTED_MAX];
 static unsigned waits;
-static size_t host_units = SIZE_MAX; /* that the host has for all slots */
+static size_t host_units = SIZE_MAX; /* units that the host has for all slots */
 
 static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes,
                                const CUmemAllocationProp *properties, unsigned long long flags)
@@ -84,7 +84,7 @@ static CUresult CUDAAPI wait_for_event(CUevent event)
 
 /* ---- steps ---- */
 
-/* Free slots of so many units each, made in this order. */
+/* Makes n free slots of `units` each, in this order. */
 static void make(unsigned n, size_t units)
 {
     while (n--)
@@ -92,7 +92,7 @@ static void make(unsigned n, size_t units)
 }
 
 /*
- * The slots that are free go, so that each test begins with none: one that takes the whole bound
+ * Removes the free slots, so that each test begins with none. One slot that takes the whole bound
  * makes them give way.
  */
 static void empty_the_slab(void)
@@ -109,7 +109,7 @@ static void empty_the_slab(void)
     EXPECT(!slot);
 }
 
-/* The row's sizes in units, as "4 4 2". */
+/* Returns the row's sizes in units, as "4 4 2". */
 static const char *sizes_of(const struct ps_slot *row)
 {
     static char text[128];
@@ -136,7 +136,7 @@ static void test_a_slot_of_just_the_size_comes_first(void)
     make(1, 8);
     struct ps_slot *slot = ps_slab_take_row(8 * UNIT);
     EXPECT_TEXT("8", sizes_of(slot));
-    EXPECT_U64(rows, ps_slab_figures().rows); /* one slot is no row to speak of */
+    EXPECT_U64(rows, ps_slab_figures().rows); /* one slot doesn't count as a row */
     struct ps_slot *row = ps_slab_take_row(8 * UNIT);
     EXPECT_TEXT("4 4", sizes_of(row));
     EXPECT_U64(8 * UNIT, ps_slab_row_bytes(row));
@@ -184,7 +184,7 @@ static void test_no_row_where_nothing_adds_up(void)
     EXPECT_U64(16 * UNIT, ps_slab_free_of(8 * UNIT)); /* nothing was taken out */
 }
 
-/* Of a row that is almost there the rest is made, and no more. */
+/* If a row is almost complete, only its missing part is made. */
 static void test_what_is_missing_of_a_row_is_made(void)
 {
     struct ps_slot *row = NULL;
@@ -197,16 +197,13 @@ static void test_what_is_missing_of_a_row_is_made(void)
     EXPECT_U64(before + 4 * UNIT, ps_slab_figures().bytes);
     expect_used(16);
     ps_slab_give(row);
-    EXPECT_INT(0, ps_slab_make(16 * UNIT, &row)); /* it is there */
+    EXPECT_INT(0, ps_slab_make(16 * UNIT, &row)); /* the row is complete */
     EXPECT_U64(before + 4 * UNIT, ps_slab_figures().bytes);
     ps_slab_give(row);
     expect_used(0);
 }
 
-/*
- * Slots that hold something now count as those that are free: what they hold is one of the spans
- * that are to be away.
- */
+/* Slots in use count like free ones: their bytes belong to the spans that are to be away. */
 static void test_sizes_that_have_no_row(void)
 {
     size_t bytes[] = {8 * UNIT, 4 * UNIT, 8 * UNIT, 8 * UNIT, 16 * UNIT, 4 * UNIT, 64 * UNIT};
@@ -216,7 +213,7 @@ static void test_sizes_that_have_no_row(void)
     struct ps_slot *taken = ps_slab_take(8 * UNIT);
     EXPECT_U64(3, ps_slab_keep_lacking(bytes, 7));
     EXPECT_U64(16 * UNIT, bytes[0]);
-    EXPECT_U64(4 * UNIT, bytes[1]); /* three of 4: one as it is, two for the third of 8 */
+    EXPECT_U64(4 * UNIT, bytes[1]); /* three of 4: one as it is, two in place of the third slot of 8 */
     EXPECT_U64(64 * UNIT, bytes[2]);
     EXPECT_U64(12 * UNIT, ps_slab_free_of(4 * UNIT)); /* nothing was taken */
     ps_slab_give(taken);
@@ -224,8 +221,8 @@ static void test_sizes_that_have_no_row(void)
 }
 
 /*
- * A part that needs all the slots that a row may have: with the piece that is missing the row has
- * one more, and is a row all the same.
+ * A part needs as many slots as a row may have. With the missing piece the row has one more, and is
+ * valid all the same.
  */
 static void test_a_row_that_is_made_need_not_be_found(void)
 {
@@ -241,7 +238,7 @@ static void test_a_row_that_is_made_need_not_be_found(void)
     expect_used(0);
 }
 
-/* No room for all of it: nothing is made, and nothing gives way. */
+/* If there is no room for the whole row, nothing is made and nothing gives way. */
 static void test_a_row_that_there_is_no_room_for(void)
 {
     struct ps_slot *row = NULL, *taken = NULL;
@@ -258,7 +255,7 @@ static void test_a_row_that_there_is_no_room_for(void)
     expect_used(0);
 }
 
-/* Ahead of need nothing gives way. */
+/* Nothing gives way to a row made ahead of need. */
 static void test_rows_made_ahead_stay_within_the_bound(void)
 {
     uint64_t limit = ps_slab_figures().limit_bytes;
@@ -271,7 +268,7 @@ static void test_rows_made_ahead_stay_within_the_bound(void)
     EXPECT_U64(limit, ps_slab_figures().bytes);
 }
 
-/* What is large is made in pieces, and they serve others. */
+/* Large rows are made in pieces, and the pieces serve other spans. */
 static void test_large_rows_are_made_in_pieces(void)
 {
     struct ps_slot *row = NULL, *slot;
@@ -303,7 +300,7 @@ static void test_given_back_each_is_free_for_itself(void)
     EXPECT_TEXT("4 4", sizes_of(two));
     ps_slab_give(two);
     ps_slab_give(one);
-    /* They give way to other sizes one by one. */
+    /* The pieces give way to other sizes one by one. */
     EXPECT_U64(13 * UNIT, ps_slab_figures().bytes);
 }
 
@@ -317,7 +314,7 @@ static void test_a_row_has_one_event_for_all_its_slots(void)
     EXPECT(row->being_read && second->being_read);
     EXPECT(row->read_by == row->read_done && second->read_by == row->read_done && second->read_by != second->read_done);
     ps_slab_give(row);
-    EXPECT(row->being_read && second->being_read); /* of each for itself: nobody has seen it over */
+    EXPECT(row->being_read && second->being_read); /* of each slot for itself: no thread has seen it over */
 
     /* The second goes to another span, whose D2H waits for the event of the first. */
     struct ps_slot *alone = ps_slab_take(4 * UNIT);
@@ -329,7 +326,7 @@ static void test_a_row_has_one_event_for_all_its_slots(void)
     ps_slab_read_is_over(alone);
     EXPECT(!alone->being_read && row->being_read);
 
-    /* Read for itself it has its own again. */
+    /* Read by itself, the slot has its own event again. */
     ps_slab_read_begins(alone);
     EXPECT(alone->being_read && alone->read_by == alone->read_done);
     ps_slab_give(alone);
@@ -346,7 +343,7 @@ static void test_an_event_recorded_anew_holds_up_no_other(void)
     EXPECT(first == row && second->being_read);
     ps_slab_read_is_over(first); /* a D2H into it has waited for the event */
     EXPECT(second->being_read);
-    ps_slab_read_begins(first); /* recorded anew: the H2D that it stood for before is over */
+    ps_slab_read_begins(first); /* recorded again: the H2D that it stood for before is over */
     EXPECT(first->being_read && !second->being_read);
     ps_slab_give(first);
     EXPECT(first->being_read && !second->being_read);
@@ -389,7 +386,7 @@ static void test_a_row_is_mapped_slot_behind_slot(void)
         EXPECT_U64(slot->pages, mapped[i].pages);
     }
 
-    /* The third is refused: the first two go again. */
+    /* The third mapping is refused: the first two are undone. */
     maps = 0;
     maps_until_refused = 2;
     EXPECT_INT(-ENOMEM, ps_slab_map_row(SPAN, row));
@@ -398,7 +395,7 @@ static void test_a_row_is_mapped_slot_behind_slot(void)
     EXPECT_U64(SPAN, unmapped[0].address);
     EXPECT_U64(12 * UNIT, unmapped[0].bytes);
 
-    /* The first: nothing to undo. */
+    /* The first mapping is refused: nothing to undo. */
     maps_until_refused = 0;
     EXPECT_INT(-ENOMEM, ps_slab_map_row(SPAN, row));
     EXPECT_U64(1, unmaps);
@@ -415,7 +412,7 @@ static void test_once_the_host_refuses_free_slots_give_way(void)
     make(3, 8);
     size_t made = ps_slab_figures().bytes;
     host_units = made / UNIT;
-    EXPECT_INT(-ENOMEM, ps_slab_add(32 * UNIT)); /* all that are free are too few, and none goes */
+    EXPECT_INT(-ENOMEM, ps_slab_add(32 * UNIT)); /* all free slots are too few, and none goes */
     EXPECT_U64(made, ps_slab_figures().bytes);
     EXPECT(ps_slab_has_room(4 * UNIT));
     EXPECT(!ps_slab_can_hold_more(4 * UNIT));
@@ -423,7 +420,7 @@ static void test_once_the_host_refuses_free_slots_give_way(void)
     EXPECT_U64(20 * UNIT, ps_slab_figures().bytes);
     ps_slab_give(row);
 
-    /* With none that could go the host is asked again. */
+    /* If no slot can go, the host is asked again. */
     row = ps_slab_take_row(20 * UNIT);
     EXPECT_TEXT("8 8 4", sizes_of(row));
     host_units = 20;
@@ -436,7 +433,7 @@ static void test_once_the_host_refuses_free_slots_give_way(void)
     host_units = SIZE_MAX;
 }
 
-/* With nothing left that could go nobody is told that there is room. */
+/* If no slot can go, no thread is told that there is room. */
 static void test_a_host_that_refuses_all_is_not_asked_for_ever(void)
 {
     struct ps_slot *row = NULL;

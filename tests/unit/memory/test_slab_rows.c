@@ -1,4 +1,4 @@
-/* Which slots make a row: nothing here but the sums. */
+/* The slots that make a row: only their sums matter here. */
 #include <time.h>
 
 #include "expect.h"
@@ -7,7 +7,7 @@
 #define MIB ((size_t)1 << 20)
 #define COUNT(array) (unsigned)(sizeof(array) / sizeof((array)[0]))
 
-/* What was chosen, as "2x32 1x16": sizes in MiB, with their sum in *sum. */
+/* Returns the chosen sizes in MiB, as "2x32 1x16", and their sum in *sum. */
 static const char *chosen(const struct ps_slab_row_size *sizes, unsigned count, size_t *sum, unsigned *slots)
 {
     static char text[256];
@@ -56,7 +56,7 @@ static void test_several_sizes_where_one_will_not_do(void)
     struct ps_slab_row_size sizes[] = {{96 * MIB, 1, 0}, {86 * MIB, 2, 0}, {32 * MIB, 2, 0}, {10 * MIB, 3, 0}};
 
     expect_row("1x96 1x86", 182, sizes, COUNT(sizes));
-    /* The largest first leads nowhere here: 96 + 10 + 10 falls short by 2, and 86 + 32 does it. */
+    /* The largest first fails here: 96 + 10 + 10 falls short by 2, and 86 + 32 does it. */
     expect_row("1x86 1x32", 118, sizes, COUNT(sizes));
     expect_row("1x96 1x86 2x32", 246, sizes, COUNT(sizes));
 }
@@ -75,7 +75,7 @@ static void test_none_where_nothing_adds_up(void)
     expect_row("", 50, (struct ps_slab_row_size[]){{2 * MIB, 100, 0}}, 1);
 }
 
-/* A sum that can't be, of many sizes: the search gives up, soon. */
+/* An impossible sum of many sizes: the search gives up soon. */
 static void test_the_search_is_bounded(void)
 {
     struct ps_slab_row_size sizes[64];
@@ -86,7 +86,7 @@ static void test_the_search_is_bounded(void)
     clock_gettime(CLOCK_MONOTONIC, &begun);
     expect_row("", 4001, sizes, COUNT(sizes));
     clock_gettime(CLOCK_MONOTONIC, &over);
-    /* Some 10 us; without a bound it would be days. */
+    /* It takes about 10 us; without a bound it would take days. */
     EXPECT((over.tv_sec - begun.tv_sec) * 1000 + (over.tv_nsec - begun.tv_nsec) / 1000000 < 1000);
 }
 

@@ -1,6 +1,6 @@
 /*
- * Small blocks that the program freed: who gets which again, what is given back to the driver and
- * where, and what is no longer known.
+ * Small blocks that the program freed. The tests check which request gets which block again. They
+ * also check which blocks go back to the driver and where, and which are forgotten.
  */
 #include "memory/small_cache.h"
 
@@ -48,7 +48,7 @@ static void test_again(void)
     EXPECT_U64(1024, ps_small_bytes(513));
     EXPECT(!ps_small_are_known());
     EXPECT_U64(0, ps_small_take(&first, 1024));
-    EXPECT_INT(PS_SMALL_UNKNOWN, ps_small_free(A, &first)); /* the driver's, from before */
+    EXPECT_INT(PS_SMALL_UNKNOWN, ps_small_free(A, &first)); /* a block of the driver's, from before */
     ps_small_note(A, 1024);
     EXPECT(ps_small_are_known());
     ps_small_note(B, 1024);
@@ -64,14 +64,14 @@ static void test_again(void)
     EXPECT_U64(0, ps_small_take(&first, 1024));
     EXPECT_U64(0, ps_small_kept());
     EXPECT_U64(2, ps_counted(small_reused));
-    /* Where it is freed counts, not where it came from. */
+    /* The stream of its free counts, not that of its allocation. */
     EXPECT_INT(PS_SMALL_KEPT, ps_small_free(A, &second));
     EXPECT_U64(0, ps_small_take(&first, 1024));
     EXPECT_U64(A, ps_small_take(&second, 1024));
-    /* At once, it is the driver's: then nothing is known of it. */
+    /* Freed at once, it is the driver's, and nothing is known of it. */
     EXPECT_INT(PS_SMALL_UNKNOWN, ps_small_free(A, NULL));
     EXPECT_INT(PS_SMALL_UNKNOWN, ps_small_free(A, &first));
-    /* The driver gives out an address that it was never given back here: it must know. */
+    /* The driver gives out an address that was never returned to it here: it must know. */
     EXPECT_INT(PS_SMALL_KEPT, ps_small_free(B, &first));
     ps_small_note(B, 2048);
     EXPECT_U64(0, ps_small_take(&first, 1024));
@@ -89,7 +89,7 @@ static void test_given_back(void)
     EXPECT(!ps_small_give_back());
     EXPECT_INT(PS_SMALL_KEPT, ps_small_free(A, &first));
     EXPECT_INT(PS_SMALL_KEPT, ps_small_free(B, &second));
-    /* On a stream on which nothing was asked for it would be kept for nobody. */
+    /* On a stream without requests, a kept block would serve no request. */
     EXPECT_INT(PS_SMALL_UNKNOWN, ps_small_free(C, &elsewhere));
     EXPECT_U64(0, ps_small_take(&elsewhere, 512));
     ps_small_note(C, 512);
@@ -130,16 +130,16 @@ static void test_excess(void)
     keep(&first, 0, 60);
     EXPECT_U64(0, ps_small_excess(&first));
     keep(&second, 60, 6);
-    EXPECT_U64(A + 60 * MIB, ps_small_excess(&second)); /* its own, though others were kept for longer */
+    EXPECT_U64(A + 60 * MIB, ps_small_excess(&second)); /* its own block, though others were kept longer */
     EXPECT_U64(A, ps_small_excess(&first));
     EXPECT_U64(0, ps_small_excess(&first));
     EXPECT_U64(64 * MIB, ps_small_kept());
-    /* Far too much is not kept at all. */
+    /* If far too much is kept already, a freed block is not kept. */
     keep(&first, 66, 64);
     ps_small_note(A + 200 * MIB, MIB);
     EXPECT_INT(PS_SMALL_UNKNOWN, ps_small_free(A + 200 * MIB, &first));
     EXPECT(ps_small_give_back());
-    /* Of a small budget, little. */
+    /* A small budget keeps little. */
     ps_budget.limit = 256 * MIB;
     keep(&first, 0, 3);
     EXPECT_U64(A, ps_small_excess(&first));

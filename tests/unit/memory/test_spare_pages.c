@@ -1,6 +1,7 @@
 /*
- * Spare pages with a driver that only notes what it is asked: of which parts a span's pages are put
- * together, what is made beside them, what goes back first, and how they are mapped side by side.
+ * Spare pages, with a driver that only notes calls. The tests check the parts of a span's pages,
+ * and the parts made beside them. They also check the order of giving back, and mapping side by
+ * side.
  */
 #include <errno.h>
 
@@ -12,15 +13,15 @@
 #include "stub_driver.h"
 
 #define UNIT ((size_t)65536)
-#define LARGEST 64u /* units of a part at most */
+#define LARGEST 64u /* the most units of a part */
 #define SPAN (UINT64_C(1) << 46)
 #define HANDLES_MAX 256
 
 /* ---- the driver ---- */
 
-static size_t units_of[HANDLES_MAX]; /* by handle; 0: it has been given back */
+static size_t units_of[HANDLES_MAX]; /* by handle; 0: it has been released */
 static unsigned handles, made, maps, maps_until_refused = UINT32_MAX, handles_until_refused = UINT32_MAX;
-static CUdeviceptr mapped_to; /* the end of what was mapped last */
+static CUdeviceptr mapped_to; /* the end of the last mapping */
 static size_t access_bytes, unmapped_bytes;
 
 static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes,
@@ -85,7 +86,7 @@ static size_t lacking_units(const struct ps_pages *pages)
     return ps_pages_lacking(pages) / UNIT;
 }
 
-/* Pages of so many units, of which the driver had to make `expected` handles. */
+/* Obtains pages of `units`, for which the driver must make `expected` handles. */
 static struct ps_pages *obtain(size_t units, unsigned expected)
 {
     struct ps_pages *pages = ps_spare_gather(units * UNIT);
@@ -99,7 +100,7 @@ static struct ps_pages *obtain(size_t units, unsigned expected)
     return pages;
 }
 
-/* Parts of these sizes become spare; no others are. */
+/* Makes parts of these sizes the only spare ones. */
 static void lay_down(const size_t *units, unsigned count)
 {
     struct ps_pages *pages[8];
@@ -113,7 +114,7 @@ static void lay_down(const size_t *units, unsigned count)
     EXPECT_U64(sum, spare_units());
 }
 
-/* What is taken out first for so many units of room, in units; 0: nothing. */
+/* Returns the units that are given back first for `units` of room; 0: none. */
 static size_t give_back_for(size_t units)
 {
     struct ps_pages *pages = ps_spare_take_out(units * UNIT);
@@ -157,7 +158,7 @@ static void test_parts_of_other_spans_are_put_together(void)
     struct ps_pages *pages = obtain(2 * LARGEST, 0);
     EXPECT_U64(3, spare_units());
     EXPECT(!ps_spare_keep(pages));
-    pages = obtain(LARGEST + 3, 0); /* the small one is just what lacks */
+    pages = obtain(LARGEST + 3, 0); /* the small one is exactly the missing part */
     EXPECT_U64(LARGEST, spare_units());
     EXPECT(!ps_spare_keep(pages));
     pages = obtain(LARGEST + 10, 1);
@@ -180,14 +181,14 @@ static void test_parts_fit_into_spans_of_other_sizes(void)
     give_all_back();
 }
 
-/* An eighth of it would be more than any part is. */
+/* An eighth of it would be larger than any part is. */
 static void test_a_very_large_span_takes_small_parts(void)
 {
     static const size_t sizes[] = {LARGEST, 16, 16, 8, 8, 7};
 
     lay_down(sizes, 6);
     struct ps_pages *pages = ps_spare_gather(16 * LARGEST * UNIT);
-    EXPECT_U64(7, spare_units()); /* which would be one handle more for too little */
+    EXPECT_U64(7, spare_units()); /* not used: it would be one handle more for too little */
     EXPECT_U64(5, pages->parts);
     EXPECT_INT(0, ps_pages_make(pages));
     EXPECT_U64(0, lacking_units(pages));

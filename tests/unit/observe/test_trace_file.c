@@ -1,4 +1,4 @@
-/* The trace's file: cut at any page, or wherever the disk is full, it is whole events. */
+/* The trace's file: cut at any page, or where the disk is full, it consists of whole events. */
 #include "observe/trace_file.h"
 
 #include <errno.h>
@@ -25,7 +25,10 @@ static size_t read_back(void)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Events of many sizes, each with its number and so many letters: {N xxx}. Returns how many. */
+/*
+ * Writes events of many sizes, each with its number and some letters: {N xxx}. Returns their
+ * number.
+ */
 static unsigned write_events(unsigned n)
 {
     static char event[PS_TRACE_EVENT_MAX];
@@ -45,8 +48,8 @@ static unsigned write_events(unsigned n)
 }
 
 /*
- * How many whole events `bytes` bytes of the text are, one after the other from 0 on; UINT32_MAX:
- * they are something else.
+ * Returns the number of whole events in the first `bytes` bytes of the text, counted from 0 on;
+ * UINT32_MAX: the bytes are something else.
  */
 static unsigned whole_events(size_t bytes)
 {
@@ -85,7 +88,7 @@ static void test_whole(void)
         EXPECT(now != UINT32_MAX && now > before);
         before = now;
     }
-    EXPECT_U64(UINT32_MAX, whole_events(PS_TRACE_PAGE / 2)); /* as it would be anywhere else */
+    EXPECT_U64(UINT32_MAX, whole_events(PS_TRACE_PAGE / 2)); /* as at any other place */
 }
 
 static void test_too_large(void)
@@ -96,7 +99,7 @@ static void test_too_large(void)
     EXPECT_INT(0, ps_trace_file_open(&file, path, 0));
     ps_trace_file_add(&file, large, sizeof large);
     EXPECT_INT(0, ps_trace_file_close(&file, "{0 }", 4));
-    EXPECT_U64(sizeof "[\n{0 }\n]\n" - 1, read_back()); /* and what was there before is not */
+    EXPECT_U64(sizeof "[\n{0 }\n]\n" - 1, read_back()); /* and the earlier text is gone */
     EXPECT_TEXT("[\n{0 }\n]\n", text);
 }
 

@@ -1,6 +1,6 @@
 /*
- * Learning, with launches that the test makes up and a policy of its own: which steps are planned
- * for, from what, and what becomes of the plan.
+ * Learning, with launches that the test makes up and a policy of its own. The tests check the steps
+ * that are planned, the data of each plan, and what happens to the plan.
  */
 #include "plan/answers.h"
 #include "plan/learning.h"
@@ -26,11 +26,11 @@
 
 #define UNIT ((size_t)65536)
 #define LIMIT (UINT64_C(64) << 20)
-/* Long enough for a thread to do what it is not to do. */
+/* Long enough for a thread to do a thing that it must not do. */
 #define A_WHILE_US 50000
 #define SPANS_MAX 100u
-#define BORN_BEFORE 10u /* launches of a step: before this one a span is allocated, which it uses, */
-#define FREED_AFTER 20u /* and so does this one, after which it is freed */
+#define BORN_BEFORE 10u /* the launch of a step before which a span is allocated, and which uses the span */
+#define FREED_AFTER 20u /* the launch that uses it last; the span is freed after it */
 
 /* ---- the policy ---- */
 
@@ -40,11 +40,12 @@ static enum {
     FAILS,
     DOES_NOT_FIT,
     IS_NO_PLAN
-} answer; /* under the registry lock, by who plans no more than one step at a time */
-static atomic_uint plans, begun, allowed = UINT_MAX; /* the policy takes as long as it has made as many as it may */
-static struct penstock_step seen;                    /* the last; its arrays are gone */
+} answer; /* guarded by the registry lock; only one step is planned at a time */
+/* the policy blocks once it has made as many plans as `allowed` */
+static atomic_uint plans, begun, allowed = UINT_MAX;
+static struct penstock_step seen; /* the last step; its arrays are gone */
 static struct {
-    uint32_t born, lasting, first_use; /* of what is born: the launch */
+    uint32_t born, lasting, first_use; /* of the span that is born: the launch */
     uint64_t born_bytes;
 } seen_spans;
 static uint32_t prefetch;
@@ -112,8 +113,8 @@ static void other_launch(void)
 }
 
 /*
- * One round of the step that `kernel` stands for; `other`: a launch comes in between before this
- * one.
+ * One round of the step that `kernel` identifies. `other`: an extra launch comes before this
+ * launch.
  */
 static void round_with(uint64_t kernel, uint32_t length, uint32_t other)
 {
@@ -146,7 +147,7 @@ static void round_of(uint64_t kernel, uint32_t length)
     round_with(kernel, length, PENSTOCK_NEVER);
 }
 
-/* As many rounds as it takes, and some. */
+/* As many rounds as are needed, and some more. */
 static void rounds_of(uint64_t kernel, uint32_t length)
 {
     for (int i = 0; i < 4; i++)
@@ -161,7 +162,7 @@ static bool is_followed(void)
     return is;
 }
 
-/* The plan is there a moment after the policy has made it. */
+/* Waits for the plan, which is there a moment after the policy has made it. */
 static bool comes_to_be_followed(uint64_t kernel, uint32_t length)
 {
     uint64_t until_ns = ps_now_ns() + PATIENCE_NS;
@@ -220,7 +221,7 @@ static void test_a_step_that_repeats_is_planned_for_and_followed(void)
     EXPECT_U64(70, seen.launches);
     EXPECT_U64(LIMIT - LIMIT / 64, seen.budget_bytes);
     EXPECT_U64(7, prefetch);
-    EXPECT_U64(SPANS_MAX, seen_spans.lasting); /* also those that it does not use: they were there before */
+    EXPECT_U64(SPANS_MAX, seen_spans.lasting); /* also spans that it does not use: they were there before */
     EXPECT_U64(1, seen_spans.born);
     EXPECT_U64(3 * UNIT, seen_spans.born_bytes);
     EXPECT_U64(72, seen.uses);
@@ -231,7 +232,7 @@ static void test_a_step_that_repeats_is_planned_for_and_followed(void)
     ps_registry_unlock();
     EXPECT_U64(launches, summary.launches);
     EXPECT(cost.ns && cost.launches >= 140 && cost.launches <= launches);
-    EXPECT_U64(1, atomic_load(&plans)); /* with nothing to move there is nothing to time anew */
+    EXPECT_U64(1, atomic_load(&plans)); /* a plan without moves needs no new timing */
 }
 
 static void test_what_is_older_than_learning_may_be_known_to_any_kernel(void)
@@ -275,11 +276,11 @@ static void test_another_step_has_a_plan_of_its_own_and_the_first_is_known_again
     EXPECT(is_followed());
     usleep(A_WHILE_US);
     EXPECT_U64(2, atomic_load(&plans));
-    EXPECT_U64(before.launches, ps_learning_cost().launches); /* what it took until there was one */
+    EXPECT_U64(before.launches, ps_learning_cost().launches); /* the cost until there was a plan */
     EXPECT_U64(before.ns, ps_learning_cost().ns);
 }
 
-/* Some tries, and no more: then nothing is timed for it, either. */
+/* A few tries and no more; then the step is not timed either. */
 static void test_what_is_no_plan_is_not_followed(void)
 {
     for (uint64_t kernel = 3; kernel < 5; kernel++) {
@@ -309,7 +310,7 @@ static void test_the_budget_of_a_plan(void)
         uint64_t limit, there_was, planned_for;
     } cases[] = {
         {UINT64_C(1) << 40, 0, (UINT64_C(1) << 40) - (UINT64_C(640) << 20)}, /* the margin has an end */
-        {LIMIT, LIMIT / 2, LIMIT / 2 - LIMIT / 128},                         /* others have the rest */
+        {LIMIT, LIMIT / 2, LIMIT / 2 - LIMIT / 128},                         /* other processes hold the rest */
         {LIMIT, 2 * LIMIT, LIMIT - LIMIT / 64},
     };
 
@@ -326,8 +327,8 @@ static void test_the_budget_of_a_plan(void)
 }
 
 /*
- * Others take a part of the device: a plan for more is made anew, and once for each time that there
- * is less. So is one that moves nothing.
+ * Other processes take a part of the device. A plan for more memory is then made again, once for
+ * each time that there is less. So is a plan without moves.
  */
 static void test_less_memory_than_was_planned_for(void)
 {
@@ -372,8 +373,8 @@ static void test_less_memory_than_was_planned_for(void)
 }
 
 /*
- * What does not fit may have been recorded in an odd round: it is tried again, now and then, and
- * not for ever.
+ * A step that does not fit may have been recorded in an odd round. It is tried again now and then,
+ * but not for ever.
  */
 static void test_what_does_not_fit_is_planned_anew(void)
 {
@@ -390,8 +391,8 @@ static void test_what_does_not_fit_is_planned_anew(void)
 }
 
 /*
- * What is alive while a step is recorded, and not used in it, may be an activation whose layer is
- * not known: it stays, if a rule speaks of layers.
+ * A span may be alive while a step is recorded, and not used in it. It may be an activation of an
+ * unknown layer, so it stays if a rule speaks of layers.
  */
 static void test_what_the_step_does_not_use_stays_unknown(void)
 {
@@ -402,7 +403,7 @@ static void test_what_the_step_does_not_use_stays_unknown(void)
     ps_policies_open(&ps_settings);
     ps_registry_lock();
     for (uint32_t i = 0; i < SPANS_MAX; i++)
-        lasting[i]->holds.excluded = true; /* as at the birth of one that a rule may exclude */
+        lasting[i]->holds.excluded = true; /* as at the birth of a span that a rule may exclude */
     ps_registry_unlock();
     rounds_of(20, length);
     EXPECT(COMES_TO(atomic_load(&plans) == before + 1));
@@ -413,8 +414,8 @@ static void test_what_the_step_does_not_use_stays_unknown(void)
 }
 
 /*
- * A step under a plan is timed and planned anew; a round in which it was left and come back to is
- * none that could be planned from.
+ * A step under a plan is timed and planned again. A round in which the step was left and resumed
+ * can't be planned from.
  */
 static void test_what_is_planned_anew_is_planned_from_a_whole_round(void)
 {
@@ -428,7 +429,7 @@ static void test_what_is_planned_anew_is_planned_from_a_whole_round(void)
     EXPECT(COMES_TO(atomic_load(&plans) > before));
     EXPECT(comes_to_be_followed(30, length));
     for (uint32_t i = 0; i < 6; i++) {
-        round_with(30, length, 30 + 7 * i); /* what comes in between makes no other step */
+        round_with(30, length, 30 + 7 * i); /* the launches in between make no other step */
         usleep(A_WHILE_US);
         EXPECT_U64(BORN_BEFORE, seen_spans.first_use);
     }
@@ -445,8 +446,8 @@ static void test_what_is_planned_anew_is_planned_from_a_whole_round(void)
 }
 
 /*
- * What an unsteady launch names is named by the launch behind it, once; of what has been freed
- * meanwhile nothing is left.
+ * The spans that an unsteady launch names are named by the launch behind it, once. Spans freed
+ * meanwhile are dropped.
  */
 static void test_what_no_step_is_made_of_counts_for_the_next_launch(void)
 {
@@ -476,7 +477,7 @@ static void test_what_no_step_is_made_of_counts_for_the_next_launch(void)
     EXPECT_U64(length + 1, seen.uses);
 }
 
-/* A plan that can't be made now may be made of a later round. */
+/* If no plan can be made now, one may be made from a later round. */
 static void test_what_could_not_be_planned_is_tried_again(void)
 {
     unsigned before = atomic_load(&plans);
@@ -490,7 +491,8 @@ static void test_what_could_not_be_planned_is_tried_again(void)
 }
 
 /*
- * The plan of one step comes while another is followed that has none yet: that one is timed still.
+ * The plan of one step comes while another step without a plan is followed. The other step is still
+ * timed.
  */
 static void test_a_plan_ends_the_timing_of_its_own_step_alone(void)
 {
@@ -521,7 +523,7 @@ static void wide_round(uint32_t length)
     }
 }
 
-/* What no round of is kept whole is not planned, and not timed for that either. */
+/* A step of which no whole round is kept is not planned, nor timed for planning. */
 static void test_a_step_that_is_not_kept_is_not_timed(void)
 {
     const uint32_t length = PS_RECORDER_MOMENTS / SPANS_MAX + 1;
@@ -539,7 +541,7 @@ static void test_a_step_that_is_not_kept_is_not_timed(void)
     EXPECT(ps_stopwatch_learns());
 }
 
-/* Launches of which none comes again. */
+/* Launches of which none repeats. */
 static void odd_launches(unsigned count)
 {
     static uint64_t kernel = 1000000;
@@ -553,7 +555,7 @@ static void odd_launches(unsigned count)
 }
 
 /*
- * With memory enough a step that may yet be found is planned without durations; once memory is
+ * With enough memory, a step that may still be found is planned without durations. Once memory is
  * short it is not.
  */
 static void test_what_never_repeats_is_timed_for_a_while(void)
@@ -576,7 +578,7 @@ static void test_what_never_repeats_is_timed_for_a_while(void)
     ps_registry_unlock();
     odd_launches(1);
     EXPECT(!ps_stopwatch_learns());
-    round_of(55, 83); /* it is known again, and left again */
+    round_of(55, 83); /* the step is recognised again, and left again */
     round_of(55, 83);
     EXPECT(!ps_stopwatch_learns());
     odd_launches(4000);

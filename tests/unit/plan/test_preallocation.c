@@ -1,7 +1,7 @@
 /*
- * Preparing with a driver that has pages for so many bytes and maps when the test lets it: which
- * allocations of a step spans are made for, when they are not, and that nothing that was made or
- * taken for it is lost.
+ * Preallocation, with a driver that has a given number of pages and maps when the test lets it. The
+ * tests check the allocations of a step that spans are made for, and the cases without any. No span
+ * made or taken for this may be lost.
  */
 #include "plan/preallocation.h"
 
@@ -20,12 +20,13 @@
 #include "stub_driver.h"
 
 #define UNIT ((size_t)65536)
-/* Long enough for a thread to do what it is not to do. */
+/* Long enough for a thread to do a thing that it must not do. */
 #define A_WHILE_US 30000
 #define LAUNCHES 4
-#define LAUNCH_NS 2000000u /* what follows this launch and the two after it comes soon (3 ms ahead) */
+/* Events behind this launch and the two after it are near (3 ms ahead). */
+#define LAUNCH_NS 2000000u
 /*
- * So many rounds an allocation that missed goes on being prepared for where it need not be
+ * The number of rounds for which spans are still prepared for an allocation that missed once
  * (preallocation.c).
  */
 #define ROUNDS_KEPT 3
@@ -33,8 +34,8 @@
 /* ---- the driver ---- */
 
 static atomic_size_t units_there, units_held;
-static atomic_int refused_maps;                             /* so many to come */
-static pthread_mutex_t mapping = PTHREAD_MUTEX_INITIALIZER; /* held by the test: maps wait */
+static atomic_int refused_maps;                             /* the number of maps to come that are refused */
+static pthread_mutex_t mapping = PTHREAD_MUTEX_INITIALIZER; /* while the test holds it, maps wait */
 static atomic_bool maps;
 static size_t units_of[256];
 static atomic_size_t handles;
@@ -76,7 +77,8 @@ static CUresult CUDAAPI map(CUdeviceptr address, size_t bytes, size_t offset, CU
 /* ---- steps ---- */
 
 /*
- * Four launches; a span of one unit is born after the second, and one of two units after the third.
+ * Makes a step of four launches. A span of one unit is born after the second, and one of two units
+ * after the third.
  */
 static struct ps_preallocation *make_step(void)
 {
@@ -118,7 +120,10 @@ static void at(uint32_t place)
     ps_registry_unlock();
 }
 
-/* As the program does it. Whether there was a freed one. `*span`: the one that it has now. */
+/*
+ * Allocates as the program does. Returns whether there was a freed span. `*span` is the span that
+ * the program has now.
+ */
 static bool allocate(size_t units, struct ps_span **span)
 {
     struct ps_supply supply;
@@ -141,7 +146,7 @@ static bool allocate(size_t units, struct ps_span **span)
     return found;
 }
 
-/* It is laid with the freed ones. [locked] */
+/* Puts the span with the freed ones. [locked] */
 static void lay_down(struct ps_span *span)
 {
     ps_registry_end_life(span);
@@ -156,7 +161,7 @@ static void give(struct ps_span *span)
     ps_registry_unlock();
 }
 
-/* Its pages go back to the driver. */
+/* Returns the span's pages to the driver. */
 static void drop(struct ps_span *span)
 {
     size_t bytes = span->bytes;
@@ -167,7 +172,7 @@ static void drop(struct ps_span *span)
     ps_registry_unlock();
 }
 
-/* A new step, no freed spans, and so many units that the driver has. */
+/* Begins with a new step, no freed spans, and a driver that has `units`. */
 static void begin(size_t units)
 {
     ps_registry_lock();
@@ -183,8 +188,8 @@ static void begin(size_t units)
 }
 
 /*
- * A round in which the span of one unit is not found and goes again; the other allocation finds
- * one.
+ * A round in which the allocation of one unit finds no freed span, and its span is dropped again.
+ * The other allocation finds one.
  */
 static void miss_the_first(void)
 {
@@ -210,10 +215,10 @@ static void test_what_was_missing_is_made_ahead_and_nothing_else(void)
     begin(16);
     at(0);
     usleep(A_WHILE_US);
-    EXPECT_U64(before, made()); /* nobody has missed anything yet */
+    EXPECT_U64(before, made()); /* no allocation has missed yet */
     miss_the_first();
     EXPECT_U64(missing + 1, ps_preallocation_figures().missing);
-    EXPECT_U64(before, made()); /* its place in this round is over, and in the next not soon */
+    EXPECT_U64(before, made()); /* its place in this round is past, and not soon in the next */
     at(3);
     EXPECT(COMES_TO(freed_ones(1) == 1));
     at(0);
@@ -222,10 +227,10 @@ static void test_what_was_missing_is_made_ahead_and_nothing_else(void)
     EXPECT_U64(missing + 1, ps_preallocation_figures().missing);
     at(2);
     usleep(A_WHILE_US);
-    EXPECT_U64(before + 1, made()); /* none of two units, which was found, nor another */
+    EXPECT_U64(before + 1, made()); /* none of two units, which was found, and no second one */
     EXPECT_U64(0, freed_ones(2));
     EXPECT_U64(1, atomic_load(&units_held));
-    /* As long as it lives on in the next round, that needs one of its own. */
+    /* While it lives on in the next round, that round needs one of its own. */
     at(3);
     EXPECT(COMES_TO(freed_ones(1) == 1));
     drop(span);
@@ -238,7 +243,7 @@ static void test_what_is_there_need_not_be_made(void)
 
     begin(16);
     miss_the_first();
-    EXPECT(!allocate(1, &other)); /* of no allocation of the step's */
+    EXPECT(!allocate(1, &other)); /* for no allocation of the step */
     give(other);
     before = made();
     at(3);
@@ -262,7 +267,7 @@ static void test_it_ends_where_others_would_have_done(void)
     for (uint64_t round = 1; round <= ROUNDS_KEPT; round++) {
         at(3);
         EXPECT(COMES_TO(made() == before + round));
-        give(other); /* which would have served the program, too */
+        give(other); /* it would have served the program too */
         at(0);
         at(1);
         EXPECT(allocate(1, &span));
@@ -278,7 +283,7 @@ static void test_it_ends_where_others_would_have_done(void)
     EXPECT_U64(before + ROUNDS_KEPT, made());
     at(0);
     at(1);
-    EXPECT(!allocate(1, &span)); /* missed: begins anew */
+    EXPECT(!allocate(1, &span)); /* missed: begins again */
     drop(span);
     at(2);
     at(3);
@@ -286,7 +291,7 @@ static void test_it_ends_where_others_would_have_done(void)
     drop(other);
 }
 
-/* The first allocation missed, and all that the driver has is somebody's. */
+/* The first allocation has missed, and the driver's whole memory is in use. */
 static struct ps_span *begin_with_nothing_left(void)
 {
     struct ps_span *all;
@@ -344,7 +349,7 @@ static void test_a_plan_that_is_left_or_gone_prepares_nothing(void)
         EXPECT_U64(before, made());
         ps_registry_lock();
         uint64_t missing = ps_preallocation_figures().missing;
-        ps_preallocation_allocated(UNIT, false); /* of no plan's */
+        ps_preallocation_allocated(UNIT, false); /* for no plan */
         EXPECT_U64(missing, ps_preallocation_figures().missing);
         ps_registry_unlock();
     }
@@ -364,11 +369,11 @@ static void test_a_mapping_that_is_refused_loses_nothing(void)
     EXPECT_U64(0, freed_ones(1));
     at(0);
     at(1);
-    EXPECT(!allocate(1, &span)); /* the program's own way */
+    EXPECT(!allocate(1, &span)); /* the program allocates in its own way */
     drop(span);
     at(2);
     at(3);
-    EXPECT(COMES_TO(freed_ones(1) == 1)); /* and next time it goes as it should */
+    EXPECT(COMES_TO(freed_ones(1) == 1)); /* and next time it works */
     EXPECT_U64(1, atomic_load(&units_held));
 }
 
@@ -419,7 +424,7 @@ static void test_what_is_soon_wanted_is_not_spared(void)
     at(1);
     struct ps_span *taken;
     EXPECT(allocate(1, &taken));
-    EXPECT(can_spare(taken == one ? another : one)); /* that allocation has been; its next is a round away */
+    EXPECT(can_spare(taken == one ? another : one)); /* that allocation is past; its next one is a round away */
     EXPECT(!can_spare(two));
     ps_registry_lock();
     ps_preallocation_leave();

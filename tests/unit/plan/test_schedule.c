@@ -1,6 +1,6 @@
 /*
- * A plan made ready to be followed: what is recognised, evicted and brought back at which launch,
- * worked out by hand.
+ * A plan prepared for following: the spans that are recognised, evicted and reloaded at each
+ * launch, worked out by hand.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static struct penstock_step_span span[3];
 static struct penstock_move move[3];
 static const struct penstock_layer layer;
 /*
- * Span 0 outlives the step; span 1 is born before launch 4 and freed after launch 16; span 2 is
+ * Span 0 outlives the step. Span 1 is born before launch 4 and freed after launch 16. Span 2 is
  * born before launch 17 and freed after launch 4.
  */
 static const uint32_t use[] = {0, 19, 4, 5, 15, 3, 17};
@@ -60,7 +60,7 @@ static struct ps_plan_schedule *make_seeing(void (*change)(struct penstock_move 
     move[0] = (struct penstock_move){.span = 0, .evict_after = 0, .reload_from = 12, .needed_by = 19};
     move[1] = (struct penstock_move){.span = 1, .evict_after = 5, .reload_from = 12, .needed_by = 15};
     move[2] = (struct penstock_move){
-        .span = 2, .evict_after = 18, .reload_from = 1, .needed_by = 3}; /* deferred by a launch, over the end */
+        .span = 2, .evict_after = 18, .reload_from = 1, .needed_by = 3}; /* deferred by one launch, across the end */
     change(move);
     return ps_plan_schedule_make(&step, &plan, numbers, ordinal, all_seen, GRACE);
 }
@@ -91,15 +91,15 @@ static void test_who_is_due_where(void)
 
     if (!EXPECT(p != NULL))
         return;
-    EXPECT_U64(1, at(&p->bind, 0)); /* at its last use before it leaves */
+    EXPECT_U64(1, at(&p->bind, 0)); /* at the span's last use before it leaves */
     EXPECT_U64(2, at(&p->bind, 5));
     EXPECT_U64(3, at(&p->bind, 17));
     EXPECT_U64(3, p->ordinal[0]);
     EXPECT_U64(2, p->ordinal[1]);
     EXPECT_U64(1, at(&p->evict, 0 + GRACE));
     EXPECT_U64(2, at(&p->evict, 5 + GRACE));
-    EXPECT_U64(3, at(&p->evict, 0));    /* 18 and the grace, round the end */
-    EXPECT_U64(21, at(&p->reload, 12)); /* what is needed first goes first */
+    EXPECT_U64(3, at(&p->evict, 0));    /* 18 and the grace, across the end */
+    EXPECT_U64(21, at(&p->reload, 12)); /* the span needed first comes first */
     EXPECT_U64(3, at(&p->reload, 1));
     EXPECT_U64(0, at(&p->reload, 13));
     EXPECT_U64(3, p->reload.start[LAUNCHES]);
@@ -108,9 +108,9 @@ static void test_who_is_due_where(void)
 
 static void reload_soon(struct penstock_move *moves)
 {
-    moves[0].reload_from = 1; /* the planner knows of no grace */
+    moves[0].reload_from = 1; /* the planner knows no grace */
     moves[1].needed_by = 8;
-    moves[1].reload_from = 6; /* in a gap that is hardly longer than the grace */
+    moves[1].reload_from = 6; /* its gap is hardly longer than the grace */
     moves[2].reload_from = 19;
 }
 
@@ -168,7 +168,7 @@ static void test_what_becomes_known_is_given_a_grace(void)
     EXPECT_U64(0, at(&p->evict, 5));
     EXPECT_U64(0, at(&p->evict, 5 + GRACE));
     EXPECT_U64(2, p->evict.start[LAUNCHES]);
-    ps_plan_schedule_give_grace(p, 0, GRACE); /* once more is as good */
+    ps_plan_schedule_give_grace(p, 0, GRACE); /* a second time changes nothing */
     ps_plan_schedule_moves_changed(p);
     EXPECT_U64(1, at(&p->evict, 0 + GRACE));
     EXPECT_U64(0, at(&p->evict, 5 + GRACE));
@@ -203,19 +203,19 @@ static void test_reload_points_that_were_shifted(void)
     EXPECT(!ps_correction_round(p->correction, waited));
     EXPECT(ps_correction_round(p->correction, waited));
     EXPECT_U64(9, p->move[0].reload_from);
-    EXPECT_U64(21, at(&p->reload, 12)); /* until it is told */
+    EXPECT_U64(21, at(&p->reload, 12)); /* until the schedule is told */
     ps_plan_schedule_moves_changed(p);
     EXPECT_U64(2, at(&p->reload, 12));
     EXPECT_U64(1, at(&p->reload, 9));
     EXPECT_U64(3, p->reload.start[LAUNCHES]);
-    ps_plan_schedule_moves_changed(p); /* twice is as good as once */
+    ps_plan_schedule_moves_changed(p); /* twice is the same as once */
     EXPECT_U64(2, at(&p->reload, 12));
     ps_plan_schedule_free(p);
 }
 
 /*
- * Spans 0 and 1 are away together from launch 5 to 11; span 2, which is as large as both, around
- * the end of the step.
+ * Spans 0 and 1 are away together from launch 5 to 11. Span 2, which is as large as both, is away
+ * around the end of the step.
  */
 static void test_what_is_away_at_once(void)
 {

@@ -1,6 +1,6 @@
 /*
- * The steps that are told of while a program runs: which step a wait belongs to that is told late,
- * which steps are taken when, and what gives way.
+ * The log of steps while a program runs. The tests check the step of a wait that is reported late,
+ * when steps are taken, and which steps give way.
  */
 #include "plan/step_log.h"
 
@@ -26,7 +26,7 @@ static void test_waits_are_those_of_their_step(void)
     ps_step_log_waited(at, 1);      /* before the first step */
     ps_step_log_waited(at + 1, 10); /* in it */
     at = one_step(at);
-    ps_step_log_waited(at, 20);         /* told late */
+    ps_step_log_waited(at, 20);         /* reported late */
     ps_step_log_waited(at + 1, 100);    /* of the next one */
     ps_step_log_waited(at - LENGTH, 1); /* long ago */
     at = one_step(at);
@@ -43,7 +43,7 @@ static void test_steps_are_taken_when_their_waits_are_told(void)
 {
     uint64_t at = 1000 + 2 * LENGTH;
 
-    EXPECT_U64(0, ps_step_log_take(step, 8, true, &lost)); /* nobody wanted them */
+    EXPECT_U64(0, ps_step_log_take(step, 8, true, &lost)); /* no reader wanted them */
     EXPECT_INT(0, ps_step_log_keep());
     ps_step_log_waited(at + 5, 7);
     at = one_step(at);
@@ -68,7 +68,7 @@ static void test_the_oldest_give_way_and_are_counted(void)
 
     for (int i = 0; i < 600; i++)
         at = one_step(at);
-    /* More than half of the room: they are written although nothing is told. */
+    /* More than half of the room is used: the steps are written although none is asked for. */
     EXPECT_U64(600, ps_step_log_left());
     n = ps_step_log_take(step, 1024, false, &lost);
     EXPECT_U64(88, lost);

@@ -1,4 +1,4 @@
-/* Layers found in the launches of made-up steps, held against where they really are. */
+/* Layers found in the launches of made-up steps, compared with the real ones. */
 #include "policy/recording/auto_layers.h"
 
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static void emit(uint64_t kernel)
     step[launches++] = mix(kernel);
 }
 
-/* `n` launches of a block that is known by its first kernel's number. */
+/* Emits `n` launches of a block; its first kernel's number identifies it. */
 static void emit_block(uint64_t base, int n)
 {
     for (int i = 0; i < n; i++)
@@ -89,7 +89,7 @@ static void find(uint32_t capacity)
         EXPECT((layer[i].number == PENSTOCK_NEVER) == (layer[i].direction == PENSTOCK_DIRECTION_NONE));
 }
 
-/* How many of the step's launches lie in the layer and direction that they belong to. */
+/* Returns the number of the step's launches that are in their right layer and direction. */
 static uint32_t count_right(void)
 {
     uint32_t right = 0;
@@ -162,8 +162,8 @@ static void test_transformers(void)
 }
 
 /*
- * The first layer lacks the last gradient, the last one has another matrix product, and cuBLAS
- * chose differently for one in the middle.
+ * The first layer lacks the last gradient. The last layer has another matrix product, and cuBLAS
+ * chose another kernel for one in the middle.
  */
 static void test_layers_that_differ_a_little(void)
 {
@@ -184,7 +184,7 @@ static void test_layers_that_differ_a_little(void)
 }
 
 /*
- * One layer, or two, have a launch more (a split matrix product's sum), forward or backward or
+ * One or two layers have one launch more (a split matrix product's sum), in forward, backward or
  * both.
  */
 static void test_layers_with_a_launch_more(void)
@@ -209,7 +209,7 @@ static void test_layers_with_a_launch_more(void)
     }
 }
 
-/* Stages of 3, 4, 6 and 3 blocks, the first of each with a shortcut of its own. */
+/* Stages of 3, 4, 6 and 3 blocks; the first block of each has a shortcut of its own. */
 static void test_convolutional_stages(void)
 {
     const int blocks[4] = {3, 4, 6, 3};
@@ -291,7 +291,7 @@ static void test_perceptrons(void)
     }
 }
 
-/* Each micro-batch has all the layers; in the later ones gradients are added up. */
+/* Each micro-batch has all the layers; the later ones add up gradients. */
 static void test_accumulated_gradients(void)
 {
     for (int parts = 2; parts <= 8; parts++) {
@@ -351,7 +351,7 @@ static void test_nothing_repeats(void)
     }
 }
 
-/* Whatever comes: the step is covered in order (find checks it), in however little room. */
+/* Random programs: the step is covered in order (find checks it), with any amount of room. */
 static void test_random_programs(void)
 {
     for (int round = 0; round < 3000; round++) {

@@ -1,4 +1,4 @@
-/* Correction of reload points, against rounds whose waits are made up. */
+/* Correction of reload points, with rounds of made-up waits. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static uint64_t waited[LAUNCHES];
 
 /*
  * A hundred launches of a millisecond. Launch 80 needs the reloads of moves 0 and 1, launch 95 that
- * of move 2; move 1 left just before.
+ * of move 2. Move 1's span left just before.
  */
 static struct ps_correction *begin(void)
 {
@@ -35,7 +35,7 @@ static void test_waits_as_predicted_change_nothing(void)
     struct ps_correction *c = begin();
 
     waited[80] = 2 * MS + MS / 2;
-    waited[40] = 50 * MS; /* needs no reload: pages, or the program itself */
+    waited[40] = 50 * MS; /* needs no reload: it waits for pages, or the program itself waits */
     for (int round = 0; round < 10; round++)
         EXPECT(!ps_correction_round(c, waited));
     EXPECT_U64(70, moves[0].reload_from);
@@ -51,15 +51,15 @@ static void test_what_is_late_begins_earlier_and_stays_when_it_helps(void)
 
     waited[80] = 7 * MS;
     waited[95] = 3 * MS;
-    EXPECT(!ps_correction_round(c, waited)); /* once is no habit */
+    EXPECT(!ps_correction_round(c, waited)); /* one round is not enough */
     EXPECT(ps_correction_round(c, waited));  /* the worst first: 5 ms longer than predicted */
     EXPECT_U64(65, moves[0].reload_from);
-    EXPECT_U64(66, moves[1].reload_from); /* as far as its eviction and the grace let */
+    EXPECT_U64(66, moves[1].reload_from); /* as far as its eviction and the grace allow */
     EXPECT_U64(90, moves[2].reload_from);
     EXPECT_U64(5, ps_correction_shift(c, 80));
-    EXPECT(!ps_correction_round(c, waited)); /* part of this round went by the old points */
+    EXPECT(!ps_correction_round(c, waited)); /* part of this round ran with the old points */
     waited[80] = 2 * MS;
-    EXPECT(ps_correction_round(c, waited)); /* it helped: now the other, which was late before as well */
+    EXPECT(ps_correction_round(c, waited)); /* it helped: now the other launch, which was late before too */
     EXPECT_U64(65, moves[0].reload_from);
     EXPECT_U64(87, moves[2].reload_from);
     free(c);
@@ -73,7 +73,7 @@ static void test_what_does_not_help_is_taken_back_for_good(void)
     EXPECT(!ps_correction_round(c, waited));
     EXPECT(ps_correction_round(c, waited));
     EXPECT(!ps_correction_round(c, waited));
-    EXPECT(!ps_correction_round(c, waited)); /* it may have been this round */
+    EXPECT(!ps_correction_round(c, waited)); /* this round may be the odd one */
     EXPECT(ps_correction_round(c, waited));
     EXPECT_U64(70, moves[0].reload_from);
     EXPECT_U64(68, moves[1].reload_from);
@@ -100,14 +100,14 @@ static void test_round_the_end_of_the_step(void)
     free(c);
 }
 
-/* One round in twenty that something else held up, whatever it waited before. */
+/* One round in twenty is held up by something else, whatever it waited before. */
 static void test_a_round_that_was_held_up_moves_nothing(void)
 {
     struct ps_correction *c = begin();
 
     for (int round = 1; round <= 400; round++) {
         waited[95] = round % 20 ? 0 : 50 * MS;
-        EXPECT(!ps_correction_round(c, round % 20 ? NULL : waited)); /* nothing waited */
+        EXPECT(!ps_correction_round(c, round % 20 ? NULL : waited)); /* no launch waited */
     }
     EXPECT_U64(90, moves[2].reload_from);
     waited[80] = 0;
@@ -120,8 +120,8 @@ static void test_a_round_that_was_held_up_moves_nothing(void)
 }
 
 /*
- * By as much as the shorter of the two waits was too long; and what else happens in one of the
- * rounds is no success.
+ * The shift is the smaller of the two excesses. Other changes in one of the rounds count as no
+ * success.
  */
 static void test_two_rounds_that_differ(void)
 {
@@ -134,12 +134,12 @@ static void test_two_rounds_that_differ(void)
     EXPECT_U64(86, moves[2].reload_from);
     EXPECT(!ps_correction_round(c, waited));
     EXPECT(!ps_correction_round(c, waited));
-    EXPECT(ps_correction_round(c, waited)); /* still 4 ms: nothing has been won but against the 50 */
+    EXPECT(ps_correction_round(c, waited)); /* still 4 ms: the gain is only against the 50 */
     EXPECT_U64(90, moves[2].reload_from);
     free(c);
 }
 
-/* A trial that leaves no wait at all has helped, and so has one of which one round was held up. */
+/* A trial that leaves no wait has helped. So has one of which one round was held up. */
 static void test_no_waits_are_a_success(void)
 {
     struct ps_correction *c = begin();
@@ -155,7 +155,7 @@ static void test_no_waits_are_a_success(void)
     EXPECT_U64(86, moves[2].reload_from);
     waited[95] = 3 * MS;
     EXPECT(!ps_correction_round(c, waited));
-    EXPECT(ps_correction_round(c, waited)); /* it may be tried further */
+    EXPECT(ps_correction_round(c, waited)); /* the launch may be shifted further */
     EXPECT_U64(83, moves[2].reload_from);
     free(c);
 }

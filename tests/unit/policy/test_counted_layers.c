@@ -1,4 +1,4 @@
-/* Layers whose numbers say how many came before: what a recorded step makes of them. */
+/* Layers whose numbers count the layers before them, in a recorded step. */
 #include <stdlib.h>
 
 #include "expect.h"
@@ -7,7 +7,7 @@
 
 static struct trace trace;
 static struct ps_recorder *recorder;
-static struct ps_recorded_layer layer; /* of the launches to come */
+static struct ps_recorded_layer layer; /* the layer of the next launches */
 
 static void on_allocated(void *context, uint64_t span, uint64_t bytes)
 {
@@ -41,7 +41,7 @@ static void begin_recording(void)
     trace.launched = on_launched;
 }
 
-/* In memory that the caller frees. */
+/* Makes a step in memory that the caller frees. */
 static void *step_of(uint64_t first, uint32_t length, struct penstock_step *step)
 {
     struct ps_recorded_details details;
@@ -56,8 +56,8 @@ static void *step_of(uint64_t first, uint32_t length, struct penstock_step *step
 }
 
 /*
- * Layers that are counted through all steps, three in each: whichever way the window is turned they
- * are 0 to 2 from where forward begins.
+ * Layers that are counted through all steps, three in each. However the window is turned, they are
+ * 0 to 2 from the start of forward.
  */
 static void test_whichever_way_the_window_is_turned(void)
 {

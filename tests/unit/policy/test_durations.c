@@ -1,6 +1,6 @@
 /*
- * Durations out of several rounds, in which the device runs at different clocks and some launches
- * are held up.
+ * Durations from several rounds, in which the device runs at different clocks and some launches are
+ * held up.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static void test_a_slower_clock_counts_and_what_is_held_up_beside_it_does_not(vo
     memset(shortest, 0, sizeof shortest);
     measure(100, 3000 * US, 4);
     settle();
-    measure(110, 2000 * US, 7); /* those that were held up before tell their own time now */
+    measure(110, 2000 * US, 7); /* the launches held up before show their own time now */
     settle();
     uint64_t settled = sum();
     EXPECT(settled > usual_sum() * 1095 / 1000);
@@ -97,14 +97,14 @@ static void test_a_faster_clock_counts_too(void)
     measure(100, 2000 * US, 7);
     settle();
     /*
-     * The held-up ones count as before: longer than they would be now, and far shorter than
-     * measured.
+     * The held-up launches keep their earlier durations: longer than they would be now, and far
+     * shorter than measured.
      */
     EXPECT_U64(usual(5), launches[5].duration_ns);
     EXPECT_U64(usual(7) * 110 / 100, launches[7].duration_ns);
 }
 
-/* Instead of measuring: every third launch, from `from` on, is taken for one of `ns`. */
+/* Guesses instead of measuring: every third launch, from `from` on, gets `ns`. */
 static void guess(uint32_t from, uint64_t ns)
 {
     for (uint32_t i = from; i < LAUNCHES; i += 3) {
@@ -138,7 +138,7 @@ static void test_what_was_measured_once_need_not_be_guessed(void)
     guess(1, 5000 * US);
     guess(2, 1 * US);
     settle();
-    for (uint32_t i = 0; i < LAUNCHES; i++) /* at this round's pace, which those that were timed tell */
+    for (uint32_t i = 0; i < LAUNCHES; i++) /* at this round's pace, which the timed launches show */
         EXPECT(launches[i].duration_ns >= usual(i) * 119 / 100 && launches[i].duration_ns <= usual(i) * 121 / 100);
     EXPECT_U64(usual(1), shortest[1]);
 }

@@ -1,6 +1,6 @@
 /*
- * Which allocations find a freed span of their size: by hand, and against lists that are walked
- * from end to end.
+ * The allocations that find a freed span of their size. They are checked by hand, and compared with
+ * lists that are searched from end to end.
  */
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@ static struct penstock_step_span spans[SPANS];
 static _Alignas(max_align_t) char memory[1 << 16];
 static uint64_t mappings;
 
-/* Spans of these sizes; all that is held at a time are so many bytes, the margin included. */
+/* Begins with spans of these sizes. They hold at most `budget` bytes at a time, with the margin. */
 static struct ps_page_reuse *begin(const uint64_t *bytes, uint32_t count, uint64_t budget)
 {
     static struct penstock_step step;
@@ -40,10 +40,10 @@ static void test_a_freed_span_serves_its_size(void)
     taken(r, 0, false, 100);
     EXPECT_U64(1, mappings);
     ps_page_reuse_freed(r, 0);
-    taken(r, 1, false, 100); /* what was span 0's */
+    taken(r, 1, false, 100); /* the pages of span 0 */
     EXPECT_U64(1, mappings);
     ps_page_reuse_freed(r, 1);
-    taken(r, 2, false, 50); /* no size but its own serves it, and there is room for both */
+    taken(r, 2, false, 50); /* only its own size serves it, and there is room for both */
     EXPECT_U64(2, mappings);
     mappings = 0;
     taken(r, 0, false, 150);
@@ -60,14 +60,14 @@ static void test_who_gives_way(void)
     for (uint32_t i = 0; i < 3; i++)
         ps_page_reuse_freed(r, i); /* 110 are kept */
     taken(r, 3, false, 70);
-    taken(r, 3, false, 120); /* 30 lack: the oldest that is enough is that of 40 */
+    taken(r, 3, false, 120); /* 30 lack: the oldest one that is enough has 40 */
     mappings = 0;
     taken(r, 0, false, 130);
     taken(r, 2, false, 140);
     EXPECT_U64(0, mappings);
     taken(r, 1, false, 140);
     EXPECT_U64(1, mappings);
-    /* None is enough alone: the largest, and then what is enough for the rest. */
+    /* None is enough alone: the largest goes, and then one that is enough for the rest. */
     for (uint32_t i = 0; i < 3; i++)
         ps_page_reuse_freed(r, i);
     taken(r, 3, false, 160); /* of 110, 70 lack: 60, and 10 */
@@ -86,7 +86,7 @@ static void test_a_reload_takes_over_from_its_own_size(void)
 
     ps_page_reuse_freed(r, 0);
     ps_page_reuse_freed(r, 1);
-    taken(r, 1, true, 60); /* 50 lack, for which that of 60 is older */
+    taken(r, 1, true, 60); /* 50 lack, for which the one of 60 is older */
     mappings = 0;
     taken(r, 0, false, 60);
     EXPECT_U64(0, mappings);

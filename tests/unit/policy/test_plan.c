@@ -1,10 +1,8 @@
 /*
- * The planner held against brute force: on small steps, every set of gaps is tried with many ways
- * to bring back, and played through.
- *
- * Compared are plans that keep the budget whatever transfers take: at no moment do the spans that
- * are not evicted, by position, need more. A plan that keeps it only because some copy happens to
- * be late is none.
+ * The planner, compared with brute force. On small steps, each set of gaps is tried with many ways
+ * to reload, and played through. Only plans that keep the budget at any speed of transfers are
+ * compared. In them the spans that are not evicted, by position, fit at each moment. A plan that
+ * fits only because some copy is late does not count.
  */
 #include <errno.h>
 
@@ -23,7 +21,7 @@ static void *workspace_for(const struct penstock_step *step)
     return workspace;
 }
 
-/* What is held at each moment with every transfer done as soon as it is allowed. */
+/* Finds the bytes held at each moment if each transfer is over as soon as it is allowed. */
 static void held_by_position(const struct small_step *s, const struct penstock_plan *plan, int64_t *held)
 {
     memcpy(held, s->demand, s->step.moments * sizeof *held);
@@ -88,7 +86,10 @@ static uint32_t later(const struct small_step *s, uint32_t launch, uint32_t by)
     return (launch + by) % s->step.launches;
 }
 
-/* The launches from which this move's reload may be allowed: 1 ... of them after evict_after. */
+/*
+ * Returns the number of launches from which this move's reload may be allowed: 1 to this many after
+ * evict_after.
+ */
 static uint32_t reload_choices(const struct small_step *s, const struct penstock_move *move)
 {
     uint32_t length = ps_ring_distance(move->evict_after, move->needed_by, s->step.launches);
@@ -104,8 +105,8 @@ static void set_choice(const struct small_step *s, struct penstock_move *move, u
 #define COMBINATIONS_MAX 600
 
 /*
- * All combinations when they are few; else each reload as early or as late as the others leave
- * room, in several orders.
+ * Tries all combinations if they are few. Else each reload is as early or as late as the others
+ * leave room, in several orders.
  */
 static void try_reloads(const struct small_step *s, struct penstock_plan *plan, struct best *best)
 {
@@ -160,7 +161,7 @@ static struct best brute_force(const struct small_step *s, uint32_t *gaps)
             if (set >> i & 1)
                 move[plan.moves++] = all[i];
         }
-        /* Brought back as late as can be: if that doesn't keep the budget, nothing does. */
+        /* Reloads as late as possible: if that doesn't keep the budget, no plan does. */
         sort_moves(&plan);
         for (uint32_t i = 0; i < plan.moves; i++)
             set_choice(s, &move[i], reload_choices(s, &move[i]) - 1);
@@ -201,7 +202,7 @@ static void test_against_brute_force(uint64_t from, uint64_t cases)
                 EXPECT_U64(0, plan.moves);
             if (best.ns > 0 && (double)plan.predicted_ns / (double)best.ns > worst)
                 worst = (double)plan.predicted_ns / (double)best.ns;
-            /* The same again: the same plan. */
+            /* The same input gives the same plan. */
             struct penstock_move again_move[SMALL_USES];
             struct penstock_plan again = {.move = again_move, .capacity = SMALL_USES};
             memset(workspace, (int)(seed & 0xff), sizeof workspace);
@@ -219,7 +220,7 @@ static void test_against_brute_force(uint64_t from, uint64_t cases)
            (planned * 2 > cases && moved * 4 > cases && stalled * 8 > cases && impossible * 50 > cases));
 }
 
-/* test_plan [SEED [CASES]] goes on where the fixed cases end. */
+/* test_plan [SEED [CASES]] continues after the fixed cases. */
 int main(int argc, char **argv)
 {
     uint64_t from = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;

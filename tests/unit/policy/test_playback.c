@@ -1,6 +1,6 @@
 /*
- * penstock_predict against figures worked out by hand, and against a second simulator, which knows
- * nothing of events: it lets time pass in small steps and looks what has become possible.
+ * penstock_predict, compared with figures worked out by hand and with a second simulator. That one
+ * knows no events: it lets time pass in small steps and checks what has become possible.
  */
 #include <math.h>
 
@@ -33,8 +33,8 @@ static void test_nothing_moves(void)
 }
 
 /*
- * The D2H runs from 100 to 400, so the allocation at 200 waits 200; the reload begins at the free,
- * at 500, and launch 3 waits for 300.
+ * The D2H runs from 100 to 400, so the allocation at 200 waits 200. The reload begins at the free,
+ * at 500. Launch 3 waits for 300.
  */
 static void test_waits_for_both_links(void)
 {
@@ -46,13 +46,13 @@ static void test_waits_for_both_links(void)
     EXPECT_U64(300, moves[0].predicted_wait_ns);
     EXPECT_U64(300, plan.evicted_bytes);
 
-    /* Overheads: pages 50 later, and so is all that follows; the H2D ready 20 later. */
+    /* Overheads: pages come 50 later, and so does all that follows; the H2D is ready 20 later. */
     step.links.evict_overhead_ns = 50;
     step.links.reload_overhead_ns = 20;
     predicts(&step, 400 + 250 + 320, 300);
     EXPECT_U64(320, moves[0].predicted_wait_ns);
 
-    /* Twice as fast out: over at 250. */
+    /* D2H twice as fast: it is over at 250. */
     step = two_spans(1, 500);
     step.links.d2h_bytes_per_s = 2 * RATE;
     plan.moves = 1;
@@ -60,8 +60,8 @@ static void test_waits_for_both_links(void)
 }
 
 /*
- * Freed, span 1 leaves its pages to span 0's reload, and is given others in the next round, for
- * which the host waits: it unmaps what gave way, and maps them.
+ * When span 1 is freed, span 0's reload gets its pages. Span 1 gets others in the next round. The
+ * host waits for them: it unmaps the pages that gave way, and maps them.
  */
 static void test_mappings_take_time(void)
 {
@@ -73,53 +73,53 @@ static void test_mappings_take_time(void)
     predicts(&step, 900 + 200, 300);
     EXPECT_U64(200, plan.mapping_ns);
     /*
-     * The H2D of the reload must be over by then; the host is as long behind, and nobody waits for
-     * it.
+     * The H2D of the reload must be over by then. The host is as late as that, and is not waited
+     * for.
      */
     launches[3].host_ns = 300;
     predicts(&step, 900 + 200, 300);
-    /* But where it has more to do than the link. */
+    /* But not if the host has more to do than the link. */
     launches[3].host_ns = 450;
     predicts(&step, 900 + 200 + 50, 300);
     EXPECT_U64(200, plan.mapping_ns);
     launches[3].host_ns = 0;
-    /* With room for both nothing goes from one to the other. */
+    /* With room for both, no pages go from one to the other. */
     step = two_spans(1, 600);
     step.links.mapping_ns = 100;
     predicts(&step, 400, 600);
 }
 
 /*
- * With room for both the reload begins as soon as its eviction is over, and only what is left of it
- * is waited for.
+ * With room for both, the reload begins as soon as its eviction is over. Only its rest is waited
+ * for.
  */
 static void test_reload_overlaps(void)
 {
     struct penstock_step step = two_spans(1, 600);
 
     /*
-     * Out 100-400, while the allocation at 200 fits at once (300 + 300); in from 400 to 700; launch
-     * 3 could start at 300.
+     * D2H from 100 to 400, while the allocation at 200 fits at once (300 + 300). H2D from 400 to
+     * 700; launch 3 could start at 300.
      */
     moves[0] = (struct penstock_move){0, 0, 2, 3, 0};
     plan.moves = 1;
     predicts(&step, 700 + 100, 600);
     EXPECT_U64(400, moves[0].predicted_wait_ns);
-    /* Longer launches hide it: launch 2 from 600 to 1100, the reload from 400 on. */
+    /* Longer launches hide it: launch 2 runs from 600 to 1100, the reload from 400 on. */
     step = two_spans(1, 600);
     launches[1].duration_ns = 500;
     launches[2].duration_ns = 500;
     plan.moves = 1;
     predicts(&step, 1200, 600);
     EXPECT_U64(0, moves[0].predicted_wait_ns);
-    /* Not allowed before launch 3, it is waited for in full. */
+    /* A reload not allowed before launch 3 is waited for in full. */
     moves[0].reload_from = 3;
     predicts(&step, 1500, 300);
 }
 
 /*
- * The host is kept within a lead of the device: what it is slower for than that, the device waits
- * for, though it has nothing to do before.
+ * The host's lead over the device is limited. If the host is slower by more than the lead, the
+ * device waits for it. It does so even if the host had nothing to do before.
  */
 static void test_the_lead_is_limited(void)
 {
@@ -133,14 +133,14 @@ static void test_the_lead_is_limited(void)
     predicts(&step, 1200 * ms, 600 * ms);
     launches[3].host_ns += 3 * ms;
     predicts(&step, 1203 * ms, 600 * ms);
-    /* Where nothing moves nothing keeps it. */
+    /* If nothing moves, nothing holds the host. */
     plan.moves = 0;
     predicts(&step, 1200 * ms, 600 * ms);
 }
 
 /*
- * A gap round the ring's end: span 0 leaves after launch 3 and is back for launch 0 of the next
- * round. Steady state: out 100, in 100.
+ * A gap across the ring's end. Span 0 leaves after launch 3 and is back for launch 0 of the next
+ * round. In the steady state the D2H takes 100, and the H2D 100.
  */
 static void test_round_the_ring(void)
 {
@@ -151,7 +151,10 @@ static void test_round_the_ring(void)
     predicts(&step, 400 + 300 + 300, 600);
 }
 
-/* Both links busy, each at half its rate. Span 1 (now outliving) goes out while span 0 comes in. */
+/*
+ * Both links are busy, each at half its rate. Span 1 (which outlives the step here) is evicted
+ * while span 0 is reloaded.
+ */
 static void test_links_share(void)
 {
     struct penstock_step step = two_spans(1, 600);
@@ -235,15 +238,15 @@ struct span_state {
     bool dead;
 };
 
-/* Pages that evictions have set free, the latest last. */
+/* Pages that evictions have freed, the latest last. */
 static struct {
     double at;
     int64_t bytes;
 } released[SMALL_USES * (ROUNDS + 1)];
 
 /*
- * When there was room for what is held now, if the host came to it later than `host`: without what
- * was released since, there would not be.
+ * Returns the time when there was room for the bytes held now, if the host came to it later than
+ * `host`. Without the pages released since, there would be none.
  */
 static double room_since(uint32_t releases, int64_t room, double host)
 {
@@ -253,7 +256,7 @@ static double room_since(uint32_t releases, int64_t room, double host)
     return host;
 }
 
-/* The transfer that has been queued longest and may run. */
+/* Returns the transfer that has been queued longest and may run. */
 static struct span_state *first_queued(struct span_state *state, uint32_t count, enum where where)
 {
     struct span_state *first = NULL;
@@ -290,7 +293,7 @@ static double by_ticks(const struct small_step *s, const struct penstock_plan *p
         if (m->needed_by != NEVER)
             order[reloads++] = i;
     }
-    /* By reload_from, then by how soon it is needed after that. */
+    /* Sorted by reload_from, then by how soon the span is needed after that. */
     for (uint32_t i = 1; i < reloads; i++) {
         for (uint32_t at = i; at > 0; at--) {
             const struct penstock_move *a = &p->move[order[at - 1]], *b = &p->move[order[at]];
@@ -331,7 +334,7 @@ static double by_ticks(const struct small_step *s, const struct penstock_plan *p
             }
         }
         for (bool going = true; going;) {
-            /* Reloads, in turn; then what the program may do at once. */
+            /* Reloads come first, in turn; then the events that the program can do at once. */
             while (begun < allowed) {
                 uint32_t i = order[begun % reloads];
                 struct span_state *span = &state[p->move[i].span];
@@ -452,7 +455,7 @@ static void test_against_ticks(void)
 
         small_step_make(&s, 900000 + seed, 40);
         /*
-         * In every other step the host has something to do: in some less than the device, in some
+         * In every other step the host has work: for some launches less than the device, for some
          * more.
          */
         for (uint32_t l = 0; l < s.step.launches && seed % 2; l++)
@@ -461,7 +464,7 @@ static void test_against_ticks(void)
         if (penstock_policy_plan.plan(&s.step, NULL, workspace, &p) != 0 || p.predicted_ns == 0)
             continue;
         double ticks = by_ticks(&s, &p);
-        /* Each launch, allocation and transfer may be seen late by a tick. */
+        /* The second simulator may see each launch, allocation and transfer one tick late. */
         double allowed = TICK_NS * (s.step.moments + 6 * p.moves) + 0.002 * ticks;
         double difference = (double)p.predicted_ns - ticks;
         compared++;

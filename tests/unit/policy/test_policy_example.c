@@ -1,6 +1,6 @@
 /*
- * The example of a policy from outside (tests/samples/policy_example.c): it is one, and it does
- * what it says.
+ * The example of an external policy (tests/samples/policy_example.c): it is valid, and does what it
+ * says.
  */
 #include "tests/samples/policy_example.c"
 
@@ -45,8 +45,8 @@ static void test_plan(void)
     EXPECT_U64(0, plan.moves);
     EXPECT_U64(LAUNCHES * 1000, plan.plain_ns);
     /*
-     * Launch 0 holds all four whatever leaves; from launch 1 on there is room to be made. The
-     * longest gap first, in time for its end.
+     * Launch 0 holds all four, whatever is evicted. From launch 1 on, room must be made. The
+     * longest gap comes first, in time for its end.
      */
     step.budget_bytes = 300;
     EXPECT_INT(-ERANGE, policy->plan(&step, NULL, workspace, &plan));
@@ -58,7 +58,7 @@ static void test_plan(void)
             continue;
         EXPECT_U64(1, moves[i].evict_after);
         EXPECT_U64(19, moves[i].needed_by);
-        EXPECT_U64(16, moves[i].reload_from); /* 2 us of copying and half a one before it */
+        EXPECT_U64(16, moves[i].reload_from); /* 2 us of copying, and half a us before it */
     }
     EXPECT(moves[0].evict_after <= moves[plan.moves - 1].evict_after);
     span[1].fixed = true;

@@ -1,7 +1,7 @@
 /*
- * The policy `layers`: at which launch each eviction and each reload is queued, read from the plan,
- * for every distance; which spans are taken; and that neither strays among the markers nor where
- * the recorded ring begins change anything.
+ * The policy `layers`. The tests read from the plan the launch that queues each eviction or reload,
+ * for each distance, and the spans that are taken. Strays among the markers, and the begin of the
+ * recorded ring, change nothing.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #define LAUNCHES_MAX 512
 #define MIB (UINT64_C(1) << 20)
 
-/* A step as one would record it; made launch by launch. */
+/* A step as a recording has it, made launch by launch. */
 struct model {
     struct penstock_launch launch[LAUNCHES_MAX];
     struct penstock_step_span span[LAUNCHES_MAX];
@@ -45,8 +45,8 @@ static void begin(struct model *m, uint32_t number, enum penstock_direction dire
 }
 
 /*
- * A launch in the layer begun last. Every launch has two moments: allocations before it take the
- * even one, frees after it the odd one.
+ * Adds a launch to the layer begun last. Each launch has two moments: allocations before it take
+ * the even one, frees after it the odd one.
  */
 static uint32_t launch(struct model *m)
 {
@@ -56,7 +56,7 @@ static uint32_t launch(struct model *m)
     return i;
 }
 
-/* A span born right before launch `uses[0]` and freed right after the last one. */
+/* Adds a span born right before launch `uses[0]` and freed right after the last one. */
 static uint32_t span(struct model *m, uint64_t bytes, enum penstock_class class_, const uint32_t *uses, uint32_t n)
 {
     struct penstock_step_span *s = &m->span[m->step.spans];
@@ -84,8 +84,8 @@ static void finish(struct model *m)
 }
 
 /*
- * Layers of 3 launches in forward and 4 in backward, a loss of 2 and an update of 3. Span l is
- * layer l's: used by the first two launches of its forward and the second of its backward.
+ * Layers have 3 launches in forward and 4 in backward; the loss has 2 and the update 3. Span l is
+ * layer l's. The first two launches of its forward and the second of its backward use it.
  */
 #define F 3
 #define B 4
@@ -158,8 +158,8 @@ static void test_distances(void)
                 if (!EXPECT((move != NULL) == (l < LAYERS - keep)) || !move)
                     continue;
                 /*
-                 * The launch right before backward of the layer that lies n before it in backward,
-                 * and never before backward itself.
+                 * The launch right before backward of the layer that comes n earlier in backward,
+                 * but never before backward itself.
                  */
                 uint64_t ahead = l + n < LAYERS - 1 ? l + n : LAYERS - 1;
                 if (l == LAYERS - keep - 1)
@@ -184,8 +184,8 @@ static void test_deferral(void)
         for (uint32_t l = 0; l < LAYERS - 1; l++) {
             const struct penstock_move *move = move_of(l);
             /*
-             * The end of the layer that comes so many after it; the last of forward ends after the
-             * loss, then backward's follow.
+             * The end of the layer `defer` layers later. The last layer of forward ends after the
+             * loss; then backward's layers follow.
              */
             uint32_t at = l + defer;
             uint32_t end = at + 1 < LAYERS       ? forward_of(at + 1) - 1
@@ -201,7 +201,7 @@ static void test_deferral(void)
             if (!EXPECT((move != NULL) == worth_it) || !move)
                 continue;
             EXPECT_U64(end, move->evict_after);
-            /* The highest that is still evicted may be another one than without deferral. */
+            /* With deferral, another layer may be the highest evicted one. */
             EXPECT(move->reload_from == reload || move->reload_from == backward_of(LAYERS, LAYERS - 1) - 1);
             EXPECT(move->evict_after < move->reload_from);
         }
@@ -213,7 +213,7 @@ static void test_deferral(void)
 }
 
 /*
- * A model of one layer keeps it only by the budget's leave, not because the last layer stays by
+ * A model of one layer keeps it only if the budget allows, not because the last layer stays by
  * default.
  */
 static void test_few_layers(void)
@@ -231,8 +231,8 @@ static void test_few_layers(void)
 }
 
 /*
- * Copies a model with some launches' stretches cut in two by strays: stretches of one launch that
- * bear another layer's number.
+ * Copies a model, with some stretches cut in two by strays: stretches of one launch that have
+ * another layer's number.
  */
 static struct model *with_strays(const struct model *m, const uint32_t (*strays)[2], uint32_t n)
 {
@@ -257,7 +257,7 @@ static struct model *with_strays(const struct model *m, const uint32_t (*strays)
 }
 
 /*
- * Transitions count, not stretches: gradient accumulation of other layers within a layer's backward
+ * Transitions count, not stretches. Gradient accumulation of other layers within a layer's backward
  * is no transition.
  */
 static void test_strays(void)
@@ -266,14 +266,14 @@ static void test_strays(void)
     struct model *m = plain_model(LAYERS, PENSTOCK_CLASS_ACTIVATION);
     uint32_t b3 = backward_of(LAYERS, 3), b2 = backward_of(LAYERS, 2), b1 = backward_of(LAYERS, 1);
     const uint32_t strays[][2] = {
-        {b3 + 2, 4},              /* the layer before comes back for a launch */
-        {b2 + 1, 3}, {b2 + 3, 4}, /* twice, once at the end: what follows is another layer */
-        {b1 + 1, 2},              /* [1][2][1 1]: what is left of layer 1 at its beginning is still its own */
-        {b3 + 3, 0},              /* a layer that comes later shows for a launch */
+        {b3 + 2, 4},              /* the previous layer comes back for one launch */
+        {b2 + 1, 3}, {b2 + 3, 4}, /* twice, once at the end: another layer follows */
+        {b1 + 1, 2},              /* [1][2][1 1]: the rest of layer 1 at its beginning is still its own */
+        {b3 + 3, 0},              /* a later layer appears for one launch */
     };
     struct model *strayed = with_strays(m, strays, sizeof strays / sizeof strays[0]);
 
-    EXPECT_U64(m->step.layers + 7, strayed->step.layers); /* they do cut the stretches up */
+    EXPECT_U64(m->step.layers + 7, strayed->step.layers); /* the strays do cut the stretches */
     for (uint32_t n = 0; n < 6; n++) {
         struct penstock_move expected[16];
         make_plan(m, (struct penstock_policy_options){.prefetch_layers = n});
@@ -334,7 +334,7 @@ static void check_ring(struct penstock_policy_options options)
     struct penstock_move expected[16];
     uint32_t n = m->step.launches;
 
-    m->step.budget_bytes = 3 * MIB; /* some move, and not all that may */
+    m->step.budget_bytes = 3 * MIB; /* some spans move, but not all that may */
     EXPECT_INT(0, make_plan(m, options));
     uint32_t count = plan.moves;
     uint64_t peak = plan.peak_bytes;
@@ -365,8 +365,8 @@ static void test_ring(void)
 }
 
 /*
- * An evaluation before the training step: its forward is a phase of its own, and what is born in it
- * and dies there stays.
+ * An evaluation before the training step. Its forward is a phase of its own, and spans born and
+ * freed in it stay.
  */
 static void test_evaluation_before(void)
 {
@@ -420,8 +420,8 @@ static void test_what_stays(void)
     EXPECT(move_of(3) != NULL);
 
     /*
-     * Nothing is evicted that the budget does not need; without markers, or without backward,
-     * nothing at all.
+     * No span is evicted unless the budget requires it. Without markers, or without backward, none
+     * is evicted.
      */
     m->step.budget_bytes = 4 * MIB;
     EXPECT_INT(0, make_plan(m, options));
@@ -438,7 +438,7 @@ static void test_what_stays(void)
     free(m);
 }
 
-/* Largest first, as much as the slab holds. */
+/* The largest come first, as many as the slab holds. */
 static void test_slab(void)
 {
     struct model *m = plain_model(5, PENSTOCK_CLASS_ACTIVATION);
@@ -447,7 +447,7 @@ static void test_slab(void)
         m->span[l].bytes = (uint64_t[]){3, 1, 4, 2, 5}[l] * MIB;
     m->step.slab_bytes = 9 * MIB + 1;
     make_plan(m, (struct penstock_policy_options){.prefetch_layers = 1});
-    /* 5 and 4, and then nothing more fits beside them. */
+    /* 5 and 4 fit, and nothing more beside them. */
     EXPECT_U64(2, plan.moves);
     EXPECT(move_of(2) && move_of(4));
     EXPECT_U64(9 * MIB, plan.evicted_bytes);
@@ -475,7 +475,7 @@ static uint32_t below(uint32_t n)
     return (uint32_t)(random_state >> 20) % n;
 }
 
-/* Launches from a to b around the ring, in order. */
+/* Returns the number of launches from a to b, around the ring. */
 static uint32_t distance(uint32_t n, uint32_t a, uint32_t b)
 {
     return (b + n - a) % n;
@@ -491,7 +491,7 @@ static uint64_t counted_peak(const struct model *m, uint64_t *host_peak)
         uint64_t held = 0, host = 0;
         for (uint32_t s = 0; s < m->step.spans; s++) {
             const struct penstock_step_span *sp = &m->span[s];
-            /* Alive at some moment between the launch before this one and this one. */
+            /* The span is alive at some moment between the previous launch and this one. */
             uint32_t now = 3 * l + 1, before = (now + 3 * n - 3) % (3 * n);
             bool there = sp->born == PENSTOCK_NEVER ||
                          distance(3 * n, sp->born, now) < distance(3 * n, sp->born, sp->freed) ||
@@ -556,7 +556,7 @@ static void check_random(void)
         uint32_t whole = distance(n, move->evict_after, move->needed_by), used = 0;
         EXPECT(!s->fixed && s->born != PENSTOCK_NEVER);
         EXPECT(distance(n, move->evict_after, move->reload_from) < whole && move->reload_from != move->evict_after);
-        /* It lives from the eviction to the use that ends the gap. */
+        /* The span lives from the eviction to the use that ends the gap. */
         uint32_t evicted_at = t->launch[move->evict_after].moment;
         EXPECT(distance(3 * n, evicted_at, s->freed) > distance(3 * n, evicted_at, t->launch[move->needed_by].moment));
         EXPECT(!i || moves[i - 1].evict_after <= move->evict_after);

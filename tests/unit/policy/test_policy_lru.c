@@ -1,6 +1,6 @@
 /*
- * The choice of victims, held against a plain restatement of its rule and against every subset, on
- * all small cases.
+ * The choice of victims, compared with a plain restatement of its rule and with each subset, on all
+ * small cases.
  */
 #include <penstock/policy.h>
 #include <stdlib.h>
@@ -9,7 +9,10 @@
 
 #define MANY 12
 
-/* First to be evicted by the stated rule, among those not yet taken; n when there is none. */
+/*
+ * Returns the candidate that the stated rule evicts first, among those not yet taken; n if none is
+ * left.
+ */
 static size_t next_in_order(const struct penstock_candidate *c, size_t n, unsigned taken)
 {
     size_t best = n;
@@ -33,7 +36,7 @@ static uint64_t sum_of(const struct penstock_candidate *c, size_t n, unsigned se
     return sum;
 }
 
-/* The shortest stretch of the order that covers the need, as a set. */
+/* Returns the shortest prefix of the order that covers the need, as a set. */
 static unsigned prefix_set(const struct penstock_candidate *c, size_t n, uint64_t need)
 {
     unsigned set = 0;
@@ -48,9 +51,9 @@ static unsigned prefix_set(const struct penstock_candidate *c, size_t n, uint64_
 }
 
 /*
- * Of the subsets of the prefix that cover the need, the one whose most recently used member left in
- * is the least recent, then the next most recent, and so on: the set that keeps the recent ones on
- * the device. Found by trying every subset.
+ * Finds the subset of the prefix that covers the need and keeps the recent candidates on the
+ * device. Its most recently used member is the least recent of all; then the next member counts,
+ * and so on. Each subset is tried.
  */
 static unsigned best_subset(const struct penstock_candidate *c, size_t n, unsigned prefix, uint64_t need)
 {
@@ -59,7 +62,10 @@ static unsigned best_subset(const struct penstock_candidate *c, size_t n, unsign
 
     for (unsigned taken = 0; taken != prefix; taken |= 1u << order[count - 1])
         order[count++] = next_in_order(c, n, taken | ~prefix);
-    /* Read with the most recent as the highest digit, the best set is the smallest number. */
+    /*
+     * Read as a number with the most recent candidate as the highest digit, the best set is the
+     * smallest.
+     */
     unsigned best_number = (1u << count) - 1;
     for (unsigned number = 0; number < 1u << count; number++) {
         unsigned set = 0;
@@ -84,7 +90,7 @@ static void check_case(const struct penstock_candidate *c, size_t n, uint64_t ne
     for (size_t i = 0; i < count; i++) {
         if (!EXPECT(chosen[i] < n) || !EXPECT(!(set >> chosen[i] & 1)))
             return;
-        /* Also in the order of the rule. */
+        /* The order of the rule holds too. */
         unsigned rest = wanted & ~set;
         EXPECT_U64(next_in_order(c, n, ~rest), chosen[i]);
         set |= 1u << chosen[i];
@@ -96,7 +102,7 @@ static void check_case(const struct penstock_candidate *c, size_t n, uint64_t ne
     }
 }
 
-/* Every case of up to four candidates with sizes 0 to 3, three times of access and every need. */
+/* Each case of up to four candidates, with sizes 0 to 3, three times of access and each need. */
 static void test_all_small_cases(void)
 {
     for (size_t n = 0; n <= 4; n++) {
@@ -137,7 +143,7 @@ static void test_small_early_ones_are_let_go(void)
 
     EXPECT_U64(1, penstock_lru_choose(c, 4, 100, chosen));
     EXPECT_U64(2, chosen[0]);
-    /* The older of the two that could go stays chosen, since one of them is needed. */
+    /* The older of the two that could be dropped stays chosen, since one of them is needed. */
     EXPECT_U64(2, penstock_lru_choose(c, 4, 102, chosen));
     EXPECT_U64(0, chosen[0]);
     EXPECT_U64(2, chosen[1]);
@@ -154,7 +160,7 @@ static void test_huge_figures(void)
     EXPECT_U64(0, penstock_lru_choose(NULL, 0, 7, NULL));
 }
 
-/* Many candidates: the order holds beyond what fits the bit sets above. */
+/* Many candidates: the order holds beyond the size of the bit sets above. */
 static void test_many(void)
 {
     enum { COUNT = 5000 };

@@ -1,6 +1,6 @@
 /*
- * ps_profile_make against figures worked out by hand: one byte a nanosecond, so that bytes are
- * times. K of them are one.
+ * ps_profile_make, compared with figures worked out by hand: one byte takes a nanosecond, so bytes
+ * are times. One unit is K of them.
  */
 #include "policy/planner/profile.h"
 
@@ -78,8 +78,8 @@ static void test_nothing_moves(void)
 }
 
 /*
- * The D2H runs from 100 to 400, so the allocation at 200 waits 200; the reload begins at the free,
- * at 500, and launch 3 waits for 300.
+ * The D2H runs from 100 to 400, so the allocation at 200 waits 200. The reload begins at the free,
+ * at 500. Launch 3 waits for 300.
  */
 static void test_both_links(void)
 {
@@ -109,7 +109,7 @@ static void test_both_links(void)
     EXPECT_U64(800 * K, gap->back_ns);
 }
 
-/* Of a guarded span the eviction takes half as long again, and copies no more bytes. */
+/* The eviction of a guarded span takes half as long again, and copies no more bytes. */
 static void test_guarded(void)
 {
     struct penstock_step step = two_spans(K, 500);
@@ -126,8 +126,8 @@ static void test_guarded(void)
 }
 
 /*
- * Times are rounded, and a launch that follows at once never seems to begin before the one ahead of
- * it ends: a gap of no length would be all of the step.
+ * Times are rounded. A launch that follows at once never seems to begin before the previous one
+ * ends. Otherwise a gap of no length would look like the whole step.
  */
 static void test_what_takes_no_time_is_no_gap(void)
 {

@@ -1,6 +1,6 @@
 /*
- * Durations of a recorded step: those that were measured, and what is guessed for the others; and
- * what the host takes.
+ * Durations of a recorded step: the measured ones, the guesses for the others, and the host's
+ * times.
  */
 #include <stdlib.h>
 
@@ -11,8 +11,8 @@
 #define ROUND 6u
 
 /*
- * A step of so many launches, each on its stream, of its kernel, and what it takes on the device
- * and on the host: 0 is not told.
+ * A launch of a made-up step: its stream, its kernel, and its times on the device and on the host;
+ * 0: unknown.
  */
 struct made_launch {
     uint64_t kernel;
@@ -48,7 +48,7 @@ static void run_round(const struct made_launch *launch)
     }
 }
 
-/* The step that is made of the latest round, in memory that the caller frees. */
+/* Makes a step from the latest round, in memory that the caller frees. */
 static void *make_step(struct penstock_step *step, struct ps_recorded_details *details)
 {
     size_t bytes = 0;
@@ -61,7 +61,7 @@ static void *make_step(struct penstock_step *step, struct ps_recorded_details *d
     return memory;
 }
 
-/* The latest round has these durations, and those which `guessed` has an x for were guessed. */
+/* Expects these durations in the latest round. `guessed` has an x for each guess. */
 static void expect_durations(const uint64_t *ns, const char *guessed)
 {
     struct penstock_step step;
@@ -81,7 +81,7 @@ static void test_what_was_not_timed_is_taken_for_one_of_its_kind(void)
     run_round((struct made_launch[]){
         {1, 0, 1000, 0}, {2, 0, 0, 0}, {1, 0, 3000, 0}, {2, 0, 8000, 0}, {1, 0, 0, 0}, {3, 0, 0, 0}});
     expect_durations((uint64_t[]){1000, 8000, 3000, 8000, 2000, 4000},
-                     ".x..xx"); /* the last is the only one of its kind */
+                     ".x..xx"); /* the last launch is the only one of its kind */
 }
 
 static void test_the_shorter_of_two_rounds_counts(void)
@@ -92,7 +92,7 @@ static void test_the_shorter_of_two_rounds_counts(void)
     run_round((struct made_launch[]){
         {1, 0, 9000, 0}, {2, 0, 1500, 0}, {3, 0, 0, 0}, {4, 0, 6000, 0}, {6, 0, 8000, 0}, {6, 0, 1000, 0}});
     expect_durations((uint64_t[]){1000, 1500, 500, 6000, 8000, 1000},
-                     "......"); /* the last but one was another kernel */
+                     "......"); /* the last launch but one had another kernel */
 }
 
 static void test_nothing_is_known(void)
@@ -104,8 +104,8 @@ static void test_nothing_is_known(void)
 }
 
 /*
- * The first is timed, the second in parts, the third not at all: what it holds up shows in the
- * others.
+ * The first stream is timed, the second in parts, the third not at all. Work of the third that
+ * delays others shows in the others' times.
  */
 static void test_streams_beside_the_one_that_is_timed_take_nothing(void)
 {
@@ -116,7 +116,7 @@ static void test_streams_beside_the_one_that_is_timed_take_nothing(void)
 }
 
 /*
- * A round in which the host takes so long for each launch; 0: it is not told. The kernels' numbers
+ * A round in which the host takes these times for its launches; 0: unknown. The kernels' numbers
  * begin at `kernel`.
  */
 static void run_host_round(uint64_t kernel, const uint64_t *host_ns)
@@ -151,9 +151,9 @@ static void test_the_host_takes_what_it_does_as_a_rule(void)
     expect_host((uint64_t[]){40, 80, 30, 7, 50, 60});
     for (unsigned round = 0; round < 3; round++)
         run_host_round(1, (uint64_t[]){99, 15, 30, 8, 90, 60});
-    expect_host((uint64_t[]){99, 15, 30, 8, 90, 60}); /* five rounds tell */
+    expect_host((uint64_t[]){99, 15, 30, 8, 90, 60}); /* five rounds count */
     run_host_round(4, (uint64_t[]){1, 2, 3, 4, 5, 6});
-    expect_host((uint64_t[]){1, 2, 3, 4, 5, 6}); /* other kernels stood there before */
+    expect_host((uint64_t[]){1, 2, 3, 4, 5, 6}); /* other kernels had these places before */
 }
 
 int main(void)

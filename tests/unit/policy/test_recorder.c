@@ -1,6 +1,7 @@
 /*
- * Recorded steps of made-up trainers (trace.h), held against a plain reading of the whole log of
- * events, with the window turned anyhow, and against what the program really held at each moment.
+ * Recorded steps of made-up trainers (trace.h), for windows that begin anywhere. They are compared
+ * with a plain reading of the whole log of events, and with the bytes that the program really held
+ * at each moment.
  */
 #include "policy/recording/recorder.h"
 
@@ -14,7 +15,7 @@ enum { ALLOC, FREE, LAUNCH };
 
 struct logged {
     int kind;
-    uint64_t span; /* of LAUNCH: its number */
+    uint64_t span; /* for LAUNCH: its number */
     uint64_t held; /* bytes held when it was over */
     uint64_t named[TRACE_NAMED_MAX];
     int n;
@@ -25,8 +26,8 @@ static struct {
     struct ps_recorder *recorder;
     struct logged *log;
     uint64_t logged, capacity, held;
-    struct ps_recorded_layer layer; /* of the launches to come */
-    uint64_t fixed;                 /* a span that is not to be moved */
+    struct ps_recorded_layer layer; /* the layer of the next launches */
+    uint64_t fixed;                 /* a span that must not move */
 } world;
 
 static struct logged *log_event(int kind, uint64_t span)
@@ -66,7 +67,7 @@ static void on_launched(void *context, struct ps_step_launch launch, const uint6
     for (int i = 0; i < n; i++) {
         logged->named[logged->n++] = span[i];
         ps_recorder_access(world.recorder, span[i], bytes[i], span[i] == world.fixed);
-        /* Kernels name a tensor more than once, too. */
+        /* Some kernels name a tensor more than once. */
         if (i % 3 == 0)
             ps_recorder_access(world.recorder, span[i], bytes[i], span[i] == world.fixed);
     }
@@ -93,7 +94,7 @@ static void world_end(void)
 
 /* ---- a plain reading of the log ---- */
 
-/* The log's index of a launch; the first one's predecessor is the start of the log. */
+/* Returns the log's index of a launch. The first launch's predecessor is the start of the log. */
 static uint64_t find_launch(uint64_t launch)
 {
     for (uint64_t i = 0; i < world.logged; i++) {
@@ -103,7 +104,7 @@ static uint64_t find_launch(uint64_t launch)
     abort();
 }
 
-/* Index of the span's allocation or free; UINT64_MAX: there is none. */
+/* Returns the index of the span's allocation or free; UINT64_MAX if it has none. */
 static uint64_t find_event(int kind, uint64_t span)
 {
     for (uint64_t i = 0; i < world.logged; i++) {
@@ -113,7 +114,7 @@ static uint64_t find_event(int kind, uint64_t span)
     return UINT64_MAX;
 }
 
-/* The span that was allocated one round earlier at the same place as this one. */
+/* Returns the span that was allocated one round earlier at the same place as this one. */
 static uint64_t find_counterpart(uint64_t span, uint32_t length)
 {
     uint64_t at = find_event(ALLOC, span), ordinal = 0;
@@ -127,8 +128,8 @@ static uint64_t find_counterpart(uint64_t span, uint32_t length)
 }
 
 /*
- * Appends the span's uses among the log's events [begin, end), as launches of the step; how many
- * there are then.
+ * Appends the span's uses among the log's events [begin, end), as launches of the step. Returns the
+ * new number of uses.
  */
 static uint32_t list_uses(uint64_t span, uint64_t begin, uint64_t end, uint64_t first, uint32_t *use, uint32_t uses)
 {
@@ -143,8 +144,8 @@ static uint32_t list_uses(uint64_t span, uint64_t begin, uint64_t end, uint64_t 
 }
 
 /*
- * What a span should look like in the window [begin, end) of the log; false: it should not be
- * there.
+ * Fills in the expected span for the window [begin, end) of the log. Returns false if it should not
+ * be there.
  */
 static bool expected_span(uint64_t span, uint64_t begin, uint64_t end, uint64_t first, uint32_t length,
                           struct penstock_step_span *out, uint32_t *use)
@@ -178,7 +179,7 @@ static bool is_alive(const struct penstock_step_span *span, uint32_t moment)
     return moment >= span->born || moment < span->freed;
 }
 
-/* What the interface says of every step. */
+/* Checks the promises of the interface for a step. */
 static void check_invariants(const struct penstock_step *step)
 {
     uint32_t use = 0;
@@ -210,7 +211,7 @@ static void check_invariants(const struct penstock_step *step)
     EXPECT_U64(step->uses, use);
 }
 
-/* Records a window and holds it against the log. The caller frees the memory. */
+/* Records a window and compares it with the log. The caller frees the memory. */
 static void *check_window(uint64_t first, uint32_t length, struct penstock_step *step, const uint64_t **numbers)
 {
     uint64_t begin = find_launch(first - 1) + 1, end = find_launch(first + length - 1) + 1, expected = 0;
@@ -258,8 +259,8 @@ static void *check_window(uint64_t first, uint32_t length, struct penstock_step 
 }
 
 /*
- * What the trainer's spans are, by number; what is left 0 may be anything. Filled while a round
- * runs.
+ * The classes of the trainer's spans, by number; spans left at 0 may have any class. Filled while a
+ * round runs.
  */
 static enum penstock_class true_class[100000];
 
@@ -274,7 +275,7 @@ static void note_parameters(const struct trainer *trainer)
 
 static void note_activations(const struct trainer *trainer)
 {
-    /* Of the last layers some live hardly longer than a workspace. */
+    /* Some activations of the last layers live hardly longer than a workspace. */
     for (int i = 0; i < trainer->layers - 2; i++) {
         for (int j = 0; j < 4; j++)
             true_class[trainer->batch[0].saved[i][j]] = PENSTOCK_CLASS_ACTIVATION;
@@ -284,13 +285,14 @@ static void note_activations(const struct trainer *trainer)
 static void note_gradients(const struct trainer *trainer)
 {
     /*
-     * The first layers' are used by the update a few launches later: they may pass for workspaces.
+     * The update uses the first layers' gradients a few launches later: they may pass for
+     * workspaces.
      */
     for (int i = 4; i < 2 * trainer->layers; i++)
         true_class[trainer->parameter[i].gradient] = PENSTOCK_CLASS_GRADIENT;
 }
 
-/* A step, and the layers' launches as they really are: forward[i] and backward[i] begin there. */
+/* A step, and the real launches of its layers: forward[i] and backward[i] begin there. */
 static struct {
     uint64_t forward[TRAINER_LAYERS_MAX], backward[TRAINER_LAYERS_MAX];
 } where;
@@ -350,7 +352,7 @@ static void test_steady_step_from_any_launch(void)
     uint64_t before = 0;
 
     world_start();
-    /* Never used: it holds memory all the same. */
+    /* This span is never used, but it holds memory. */
     trace_alloc(&world.trace, 12345);
     trainer_init(&trainer, &world.trace, 5);
     world.fixed = trainer.parameter[3].weight;
@@ -369,7 +371,9 @@ static void test_steady_step_from_any_launch(void)
     world_end();
 }
 
-/* Micro-batches in flight at the same time, and a window turned anyhow: spans of all lives. */
+/*
+ * Micro-batches in flight at the same time, and a window that begins anywhere: spans of all lives.
+ */
 static void test_interleaved_micro_batches(void)
 {
     struct trainer trainer;
@@ -396,7 +400,7 @@ static void test_interleaved_micro_batches(void)
     world_end();
 }
 
-/* Markers win over what the launches look like. */
+/* Markers win over layers found in the launches. */
 static void test_markers(void)
 {
     struct trainer trainer;
@@ -442,8 +446,8 @@ static void test_markers(void)
 }
 
 /*
- * A span that is born and stays, in a window of no steady step: it is there all the time, and left
- * alone. What was freed for good is gone.
+ * A window of no steady step. A span that is born and stays counts as existing all the time, and
+ * never moves. A span freed for good is left out.
  */
 static void test_lone_halves(void)
 {
@@ -480,7 +484,7 @@ static void test_lone_halves(void)
     world_end();
 }
 
-/* What is no longer kept, or never was, is not made up. */
+/* Launches that are no longer kept, or never existed, give an error. */
 static void test_what_is_not_kept(void)
 {
     size_t bytes;
@@ -506,7 +510,7 @@ static void test_what_is_not_kept(void)
     world_end();
 }
 
-/* What a launch named, by place, as long as it is kept. */
+/* The spans that a launch named, by place, as long as it is kept. */
 static void test_named(void)
 {
     uint64_t a, b;
@@ -514,17 +518,17 @@ static void test_named(void)
     world_start();
     a = trace_alloc(&world.trace, 100);
     b = trace_alloc(&world.trace, 200);
-    trace_launch(&world.trace, 1, 2, b, a); /* the first is named twice, see on_launched */
+    trace_launch(&world.trace, 1, 2, b, a); /* the first span is named twice, see on_launched */
     trace_launch(&world.trace, 2, 1, a);
     EXPECT_U64(b, ps_recorder_named(world.recorder, 0, 0));
     EXPECT_U64(b, ps_recorder_named(world.recorder, 0, 1));
     EXPECT_U64(a, ps_recorder_named(world.recorder, 0, 2));
-    EXPECT_U64(0, ps_recorder_named(world.recorder, 0, 3)); /* not what the next one names */
+    EXPECT_U64(0, ps_recorder_named(world.recorder, 0, 3)); /* not the spans of the next launch */
     EXPECT_U64(a, ps_recorder_named(world.recorder, 1, 1));
     EXPECT_U64(0, ps_recorder_named(world.recorder, 1, 2));
     EXPECT_U64(0, ps_recorder_named(world.recorder, 2, 0));
     trace_free(&world.trace, &b);
-    EXPECT_U64(0, ps_recorder_named(world.recorder, 1, 2)); /* nor what is freed behind it */
+    EXPECT_U64(0, ps_recorder_named(world.recorder, 1, 2)); /* nor a span freed behind it */
     for (uint64_t i = 0; i < PS_RECORDER_MOMENTS / 2; i++)
         trace_launch(&world.trace, 1, 1, a);
     EXPECT_U64(0, ps_recorder_named(world.recorder, 0, 0));
@@ -533,8 +537,7 @@ static void test_named(void)
 }
 
 /*
- * More spans than the table holds: it says so, and those that are used are in the step all the
- * same.
+ * The recorder reports more spans than its table holds. Those in use are in the step all the same.
  */
 static void test_too_many_spans(void)
 {
@@ -563,7 +566,7 @@ static void test_too_many_spans(void)
     world_end();
 }
 
-/* The table of live spans under churn: what lives is in the step, and nothing else. */
+/* Churn in the table of live spans: the step has the live spans, and no others. */
 static void test_many_spans_come_and_go(void)
 {
     static uint64_t live[50000];
@@ -600,7 +603,7 @@ static void test_many_spans_come_and_go(void)
     world_end();
 }
 
-/* No loop at all, and windows anywhere: what the interface says of a step holds all the same. */
+/* No loop at all, and windows anywhere: the promises of the interface still hold. */
 static void test_any_program_any_window(void)
 {
     uint64_t live[40] = {0};

@@ -1,6 +1,6 @@
 /*
- * The text of a recorded step: what is printed is read again as it was, and what isn't right is
- * refused by line.
+ * The text of a recorded step: a printed step is read back unchanged, and wrong text is refused
+ * with its line.
  */
 #include "policy/recording/text.h"
 
@@ -38,7 +38,10 @@ static void gather(void *ctx, const char *piece, size_t bytes)
     }
 }
 
-/* The parsed step, whose memory the caller frees; NULL and a problem when the text is refused. */
+/*
+ * Returns the memory of the parsed step, which the caller frees. Returns NULL, and the problem, if
+ * the text is refused.
+ */
 static void *parse(const char *text, struct penstock_step *step, struct ps_recording_problem *problem)
 {
     size_t bytes = 0;
@@ -115,9 +118,7 @@ static void test_printed_and_read_again(void)
         EXPECT(strstr(second.bytes, "\nl 20+8 1\n") != NULL);
         EXPECT(strstr(second.bytes, "slab") == NULL);
         EXPECT(strstr(second.bytes, LINKS) != NULL);
-        /*
-         * A moment in which nothing of the step happens is passed over: the recorder leaves some.
-         */
+        /* A moment without an event of the step is skipped; the recorder leaves such moments. */
         struct penstock_launch *late = (struct penstock_launch *)&step.launch[2]; /* in our memory */
         struct penstock_step_span *span = (struct penstock_step_span *)&step.span[1];
         struct text third = {.length = 0};
@@ -176,10 +177,9 @@ static void test_what_is_refused(void)
 }
 
 /*
- * Every prefix, and every text with one byte spoilt: whatever is accepted is a step that can be
- * planned.
+ * Each prefix, and each text with one spoilt byte: an accepted text is a step that can be planned.
  */
-/* Recordings of before mappings were counted. */
+/* Recordings older than the counting of mappings. */
 static void test_a_mapping_need_not_take_time(void)
 {
     struct penstock_step step;
@@ -197,7 +197,7 @@ static void test_a_mapping_need_not_take_time(void)
     free(memory);
 }
 
-/* `lines` times the line, behind the links and `before`. */
+/* Refuses a text that repeats the line `lines` times, behind the links and `before`. */
 static void refuse_many(const char *before, const char *line, uint32_t lines, const char *what)
 {
     struct penstock_step step;
@@ -213,7 +213,7 @@ static void refuse_many(const char *before, const char *line, uint32_t lines, co
     free(text);
 }
 
-/* What is added up, and for another batch taken sixteen times, stays within 64 bits. */
+/* Sums, also when they are multiplied by sixteen for another batch, stay within 64 bits. */
 static void test_sums_beyond_64_bits(void)
 {
     refuse_many("", "s 1125899906842624 activation\n", 63, "accepted");

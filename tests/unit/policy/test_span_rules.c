@@ -1,6 +1,6 @@
 /*
- * PENSTOCK_RULES: what is read and where reading stops, which rule decides, and what holds while
- * layer and class are not known; shell patterns.
+ * PENSTOCK_RULES: the texts that are read, the places where reading stops, and the rule that
+ * decides. Also the answers while layer and class are unknown, and shell patterns.
  */
 #include <errno.h>
 #include <fnmatch.h>
@@ -105,8 +105,8 @@ static void test_conditions(void)
     EXPECT(allows(facts(1, 6, 0, ACTIVATION)));
 
     /*
-     * Which of the spans of its size: of no matter when a step is known and the span is born in
-     * each.
+     * The number among the spans of its size. It doesn't count for a known step that bears the span
+     * in each round.
      */
     read_rules("exclude nth=3-5 size<=4kb");
     struct ps_span_facts span = facts(4000, 3, 0, ACTIVATION);
@@ -146,13 +146,13 @@ static void test_conditions(void)
 
 static void test_order(void)
 {
-    /* The last that is met decides. */
+    /* The last rule that is met decides. */
     read_rules("exclude layer=3-5; include layer=4; exclude layer=4 birth=0");
     EXPECT(!allows(facts(1, 3, 1, ACTIVATION)));
     EXPECT(allows(facts(1, 4, 1, ACTIVATION)));
     EXPECT(!allows(facts(1, 4, 0, ACTIVATION)));
     EXPECT(allows(facts(1, 6, 0, ACTIVATION)));
-    /* Who begins with an include means nothing else. */
+    /* If the first rule is an include, nothing else is included. */
     read_rules("include class=activation size>=16MiB; exclude layer=0");
     EXPECT(allows(facts(16 * MIB, 1, 0, ACTIVATION)));
     EXPECT(!allows(facts(16 * MIB, 0, 0, ACTIVATION)));
@@ -160,7 +160,7 @@ static void test_order(void)
     EXPECT(!allows(facts(16 * MIB, 1, 0, PARAMETER)));
 }
 
-/* Layer, birth and class are not known: no byte moves that may turn out to be excluded. */
+/* While layer, birth and class are unknown, no span moves that may turn out to be excluded. */
 static void test_not_learnt(void)
 {
     struct ps_span_facts big = {.bytes = 64 * MIB}, small = {.bytes = MIB};
@@ -191,17 +191,14 @@ static void test_not_learnt(void)
         if (!EXPECT_INT(cases[i].big, allows(big)) || !EXPECT_INT(cases[i].small, allows(small)))
             fprintf(stderr, "  of \"%s\"\n", cases[i].rules);
     }
-    /* A class that the recorder could not tell is one too. */
+    /* A class that the recorder could not find is unknown too. */
     read_rules("exclude class=parameter");
     EXPECT(!allows(facts(1, 0, 0, PENSTOCK_CLASS_UNKNOWN)));
     read_rules("exclude class=parameter layer=4");
     EXPECT(allows(facts(1, 0, 0, PENSTOCK_CLASS_UNKNOWN)));
 }
 
-/*
- * What is not learnt may move only if it may whatever it turns out to be: against every
- * possibility.
- */
+/* A span that is not learnt may move only if every possible outcome allows it. */
 static void test_not_learnt_against_all(void)
 {
     static const char *const words[] = {"exclude",
@@ -242,7 +239,8 @@ static void test_not_learnt_against_all(void)
             }
             bool now = allows((struct ps_span_facts){.bytes = bytes});
             /*
-             * Never too much; and not needlessly little where nothing depends on what is not known.
+             * It never allows too much. If nothing depends on unknown facts, it doesn't allow too
+             * little.
              */
             if (!EXPECT(!now || all) || !EXPECT(now || !all || strpbrk(text, "=")))
                 fprintf(stderr, "  of \"%s\"\n", text);
@@ -260,7 +258,7 @@ static void test_refused(void)
         {"omit layer=3", "omit layer=3"},
         {"exclude layer", "layer"},
         {"exclude layer=", "layer="},
-        {"exclude layer=5-3", NULL}, /* a name then, and no layer is called so */
+        {"exclude layer=5-3", NULL}, /* this is a name then, and no layer has it */
         {"exclude size=4MiB", "size=4MiB"},
         {"exclude size>=4Mi", "size>=4Mi"},
         {"exclude size>=", "size>="},
@@ -296,7 +294,7 @@ static void test_refused(void)
             fprintf(stderr, "  of \"%s\"\n", cases[i].text);
         EXPECT_U64(77, rules.count);
     }
-    /* Blanks and a last semicolon are nobody's mistake. */
+    /* Blanks and a last semicolon are allowed. */
     read_rules("  exclude\tlayer=3  ;include  ; ");
     EXPECT_U64(2, rules.count);
 
@@ -316,9 +314,7 @@ static void test_refused(void)
     EXPECT_INT(-EINVAL, ps_span_rules_parse(name, &rules, NULL));
 }
 
-/*
- * The same answers as the C library gives, on every short pattern and text over a few characters.
- */
+/* The answers are those of the C library, for each short pattern and text over a few characters. */
 static void test_patterns(void)
 {
     static const char in_pattern[] = "ab*?[]!-\\", in_text[] = "ab]-[";
@@ -330,7 +326,7 @@ static void test_patterns(void)
             pattern[i] = in_pattern[rest % 9];
         pattern[5] = '\0';
         /*
-         * What POSIX leaves open: a backslash inside a set or at the end, a set that never ends, a
+         * POSIX leaves these open: a backslash inside a set or at the end, a set that never ends, a
          * descending range.
          */
         const char *set = strchr(pattern, '[');

@@ -1,6 +1,6 @@
 /*
- * Steps counted from made-up streams of launches. Kernels are small numbers; a step's shape is
- * written as a function that emits them.
+ * Steps counted in made-up streams of launches. Kernels are small numbers. A function emits the
+ * launches of each step's shape.
  */
 #include "policy/steps/counter.h"
 
@@ -13,7 +13,7 @@ static void emit(uint64_t kernel)
     ps_step_observe(&counter, kernel);
 }
 
-/* One layer: three kernels that every layer has. */
+/* Emits one layer: three kernels that each layer has. */
 static void emit_layer(uint64_t base)
 {
     emit(base);
@@ -34,7 +34,7 @@ enum {
     EVALUATE = 600
 };
 
-/* Going back takes twice the kernels of going forward. */
+/* Backward takes twice the kernels of forward. */
 static void emit_forward_backward(int layers)
 {
     emit(EMBED);
@@ -92,8 +92,8 @@ static void test_count_while_running(void)
 }
 
 /*
- * Setting up, then two steps in which kernels are tried out and the optimizer makes its state, then
- * steps that are alike.
+ * First the set-up, then two steps that try out kernels and make the optimizer's state, then steps
+ * that are alike.
  */
 static void test_first_steps_differ(void)
 {
@@ -141,10 +141,7 @@ static void test_evaluation_in_between(void)
     EXPECT_U64(20, ps_step_count(&counter));
 }
 
-/*
- * Two streams that the host fills from two threads: the order inside a step varies, its content
- * does not.
- */
+/* Two threads fill two streams: the order inside a step varies, its content does not. */
 static void test_order_inside_a_step_does_not_matter(void)
 {
     ps_step_init(&counter);
@@ -157,7 +154,7 @@ static void test_order_inside_a_step_does_not_matter(void)
     EXPECT_U64(15, ps_step_count(&counter));
 }
 
-/* Setting up is a loop too, of longer rounds than the steps'. */
+/* The set-up is a loop too, with longer rounds than the steps. */
 static void test_a_loop_long_over_does_not_count(void)
 {
     ps_step_init(&counter);
@@ -197,7 +194,7 @@ static void test_no_repetition(void)
     }
 }
 
-/* Two steps have no step twice running, yet are told from their layers. */
+/* Among two steps none comes twice in a row, yet they are told from their layers. */
 static void test_few_steps(void)
 {
     for (int layers = 1; layers <= 40; layers += 13) {
@@ -211,7 +208,7 @@ static void test_few_steps(void)
     }
 }
 
-/* As above, with a first step that makes the optimizer's state, and setting up before it. */
+/* As above, with a set-up and a first step that makes the optimizer's state. */
 static void test_few_steps_that_differ(void)
 {
     for (uint64_t steps = 2; steps <= 4; steps++) {
@@ -228,7 +225,7 @@ static void test_few_steps_that_differ(void)
     }
 }
 
-/* More kernels than there are slots: those that found one still tell. */
+/* There are more kernels than slots; the kernels with a slot still tell the steps. */
 static void test_more_kernels_than_slots(void)
 {
     ps_step_init(&counter);
@@ -252,7 +249,7 @@ static void test_many_kernels_run_once_before(void)
     EXPECT_U64(10, ps_step_count(&counter));
 }
 
-/* Rounds of one length whose content is never the same: a graph network's batches, say. */
+/* Rounds of one length whose content never repeats, such as a graph network's batches. */
 static void test_equal_lengths_are_not_enough(void)
 {
     ps_step_init(&counter);
@@ -265,9 +262,8 @@ static void test_equal_lengths_are_not_enough(void)
 }
 
 /*
- * Of the kernels that run once a step, two have run in setting up already, two come with the fourth
- * step only; the other three decide. With several numberings, so that each kind comes first in the
- * table at times.
+ * Of the kernels that run once a step, two also ran in the set-up. Two come only with the fourth
+ * step. The other three decide. Several numberings put each kind first in the table at times.
  */
 static void test_most_kernels_decide(void)
 {

@@ -5,8 +5,8 @@
 #include "watch_steps.h"
 
 /*
- * The first step makes the optimizer's state: the second and the third are alike, and when the
- * third ends, the step is known.
+ * The first step makes the optimizer's state. The second and the third are alike, so the step is
+ * known when the third ends.
  */
 static void test_plain_loop(void)
 {
@@ -37,7 +37,7 @@ static void test_plain_loop(void)
     }
 }
 
-/* A program that marks its steps gets them as it marked them. */
+/* A program that marks its steps gets them as marked. */
 static void test_marks_turn_the_step(void)
 {
     struct watch *watch = watch_start();
@@ -60,8 +60,8 @@ static void test_marks_turn_the_step(void)
 }
 
 /*
- * Nothing that is managed outlives the step. A program that marks its steps has them, however few
- * launches they take.
+ * No managed span outlives the step. A program that marks its steps gets them, however few launches
+ * they have.
  */
 static void test_marks_where_nothing_outlives_the_step(void)
 {
@@ -88,14 +88,14 @@ static void test_marks_where_nothing_outlives_the_step(void)
     }
 }
 
-/* ---- programs that are not that plain ---- */
+/* ---- less plain programs ---- */
 
 static double share(const struct ps_steps_summary *summary)
 {
     return (double)summary->in_pattern / (double)summary->launches;
 }
 
-/* The slot of the pattern of this length; PS_PATTERNS_MAX: none. */
+/* Returns the slot of the pattern of this length; PS_PATTERNS_MAX if there is none. */
 static uint32_t slot_of(const struct ps_steps_summary *summary, uint64_t length)
 {
     uint32_t slot = 0;
@@ -112,7 +112,7 @@ static uint64_t rounds_of(const struct ps_steps_summary *summary, uint64_t lengt
     return slot < PS_PATTERNS_MAX ? summary->rounds[slot] : 0;
 }
 
-/* Kernels are tried out in the first three steps: the fourth and the fifth are alike. */
+/* The first three steps try out kernels; the fourth and the fifth are alike. */
 static void test_first_three_steps_differ(void)
 {
     struct watch *watch = watch_start();
@@ -134,8 +134,8 @@ static void test_first_three_steps_differ(void)
 }
 
 /*
- * Accumulating gradients looks like steps of one micro-batch until the update comes. The whole is
- * found, and then kept to.
+ * Accumulated gradients look like steps of one micro-batch until the update comes. The detector
+ * finds the whole step, and then keeps to it.
  */
 static void test_accumulated_gradients(void)
 {
@@ -170,7 +170,7 @@ static void test_accumulated_gradients(void)
 
 /*
  * A few batches of evaluation now and then: training is recognised within a few launches of its
- * next step, and evaluation is known too.
+ * next step. Evaluation is known too.
  */
 static void test_evaluation_now_and_then(void)
 {
@@ -207,8 +207,8 @@ static void test_evaluation_now_and_then(void)
 }
 
 /*
- * Evaluation with training's own shapes: its forward is training's forward, until training would
- * turn back.
+ * Evaluation with training's own shapes: its forward equals training's forward, up to the turn to
+ * backward.
  */
 static void test_evaluation_that_looks_like_forward(void)
 {
@@ -230,7 +230,7 @@ static void test_evaluation_that_looks_like_forward(void)
     EXPECT(summary.found <= 4);
 }
 
-/* Two shapes in turn are one step of both; in no order they are two steps. */
+/* Two shapes in alternation are one step of both; in no order they are two steps. */
 static void test_alternating_shapes(void)
 {
     struct watch *watch = watch_start();
@@ -259,8 +259,8 @@ static void test_alternating_shapes(void)
                 found = watch->events[PS_STEPS_FOUND];
         }
         /*
-         * One for each, and one of both where they came in turn first: what is made of known steps
-         * is no new step.
+         * One pattern for each, and one of both if they alternated first. A mix of known steps is
+         * no new step.
          */
         EXPECT(found == 2 || found == 3);
         EXPECT_U64(found, watch->events[PS_STEPS_FOUND]);
@@ -270,8 +270,8 @@ static void test_alternating_shapes(void)
 }
 
 /*
- * Two in turn, and then only one of them: that is a step of its own, though the other one contains
- * it.
+ * Two in alternation, and then only one of them. That one is a step of its own, though the other
+ * pattern contains it.
  */
 static void test_what_is_left_of_two(void)
 {
@@ -347,7 +347,7 @@ static void test_interleaved_micro_batches(void)
     EXPECT(rounds_of(&summary, length) >= 26);
 }
 
-/* Inference: a step is one forward, and no layer of it is taken for a step. */
+/* Inference: a step is one forward, and none of its layers is taken for a step. */
 static void test_inference(void)
 {
     struct watch *watch = watch_start();
@@ -368,7 +368,7 @@ static void test_inference(void)
     watch_end(watch);
 }
 
-/* Different all the time: sizes, or the order of a few kernels. Nothing is ever found. */
+/* Sizes, or the order of a few kernels, always differ. No step is ever found. */
 static void test_what_never_repeats(void)
 {
     for (int kernels = 4; kernels <= 1000000; kernels *= 500) {
@@ -391,8 +391,8 @@ static void test_what_never_repeats(void)
 }
 
 /*
- * Two threads launch: in one step of a hundred two launches change places. Only those and a gram
- * are lost, in the middle of alike layers, too.
+ * Two threads launch: in one of a hundred steps, two launches change places. Only those and a gram
+ * are lost, even amid layers that are alike.
  */
 static void test_launches_that_change_places(void)
 {
@@ -410,7 +410,7 @@ static void test_launches_that_change_places(void)
             trainer_step(&trainer, 50);
             length = watch->trace.launches - before;
         }
-        uint64_t early = layers == 60; /* believed in before it showed that the optimizer's state is made once */
+        uint64_t early = layers == 60; /* accepted before the detector saw that the optimizer's state is made once */
         EXPECT(watch->events[PS_STEPS_LOST] > 2 && watch->events[PS_STEPS_LOST] <= swaps + early);
         EXPECT_U64(1 + early, watch->events[PS_STEPS_FOUND]);
         EXPECT(watch->slowest >= 8 && watch->slowest <= 10);
@@ -421,8 +421,8 @@ static void test_launches_that_change_places(void)
 }
 
 /*
- * A trainer every second step of which, more or less, has so many launches that the others have
- * not, or (negative) lacks so many, in the midst of its layers.
+ * Runs a trainer in which about every second step has `visitors` extra launches, amid its layers.
+ * If `visitors` is negative, it lacks that many.
  */
 static struct ps_steps_summary visited(int visitors, int layers, uint64_t seed, int steps, uint64_t *slowest)
 {
@@ -444,8 +444,8 @@ static struct ps_steps_summary visited(int visitors, int layers, uint64_t seed, 
 }
 
 /*
- * Where a few launches don't tell one layer from another, a step is gone on with where it was left
- * all the same (seen with FSDP2: 1,548 and 1,550 launches).
+ * A few launches may not tell one layer from another. A step still continues where it was left.
+ * (Seen with FSDP2: 1,548 and 1,550 launches.)
  */
 static void test_launches_that_come_now_and_then(void)
 {
@@ -455,7 +455,7 @@ static void test_launches_that_come_now_and_then(void)
         EXPECT(slowest <= 12); /* with grams alone 122 */
         EXPECT(share(&summary) > 0.98);
         EXPECT(summary.found <= 3);
-        /* And early on, before each kind of step has come twice in a row. */
+        /* The same early on, before each kind of step has come twice in a row. */
         double sum = 0;
         for (uint64_t seed = 0; seed < 16; seed++) {
             summary = visited(visitors, 60, seed, 10, &slowest);
@@ -474,8 +474,8 @@ static void micro_batches(struct trainer *trainer, int n)
 }
 
 /*
- * A step that contains another one is meant where both fit, from the first round on; when it never
- * comes again, the other one is back.
+ * If a step that contains another one fits as well, it is recognised, from the first round on. When
+ * it never comes again, the other one is back.
  */
 static void test_what_contains_another(void)
 {
@@ -529,8 +529,8 @@ static void test_shortest_steps(void)
 }
 
 /*
- * A data set on the device: each step uses a batch that was not used for long. Steps are found all
- * the same.
+ * A data set on the device: each step uses a batch whose last use is long ago. Steps are still
+ * found.
  */
 static void test_batches_on_the_device(void)
 {
@@ -551,8 +551,8 @@ static void test_batches_on_the_device(void)
 }
 
 /*
- * Fingerprints that the detector's hash can't tell apart: one launch of each round has one of
- * seven. What it says holds all the same.
+ * Fingerprints that the detector's hash can't distinguish: one launch of each round has one of
+ * seven. The detector's answers are still right.
  */
 static void test_hash_collisions(void)
 {
@@ -577,8 +577,8 @@ static void test_hash_collisions(void)
 }
 
 /*
- * More steps than there are slots, of all lengths, in no order, broken off anywhere: what is said
- * holds (check_state), and the sums agree.
+ * More steps than slots, of all lengths, in no order, broken off anywhere. The answers are right
+ * (check_state), and the sums agree.
  */
 static void test_any_mixture(void)
 {

@@ -1,13 +1,13 @@
-/* Long steps: believed in early, forgotten when that was wrong, and the longest of all. */
+/* Long steps: accepted early, forgotten if that was wrong, and the longest of all. */
 #include "policy/steps/detector.h"
 
 #include "expect.h"
 #include "watch_steps.h"
 
 /*
- * A long step is believed in after a quarter of its second round. That the first one made the
- * optimizer's state shows when the second one doesn't: what was believed is forgotten, and the step
- * without it is known as soon as things go on as they did before.
+ * A long step is accepted after a quarter of its second round. The first round makes the
+ * optimizer's state, the second one doesn't, which shows the mistake. The accepted pattern is
+ * forgotten. The step without the state is known as soon as the launches continue as before.
  */
 static void test_long_loop(void)
 {
@@ -15,9 +15,12 @@ static void test_long_loop(void)
         struct watch *watch = watch_start();
         struct trainer trainer;
         uint64_t after[5];
-        bool all_at_once =
-            variation &
-            1; /* the state of all parameters is made before the first update, or each one's before its own */
+        bool all_at_once = variation &
+                           /*
+             * The state of all parameters is made before the first update, or each one's before its
+             * own update.
+             */
+                           1;
         trainer_init(&trainer, &watch->trace, variation & 2 ? 124 : 81);
         for (int i = 0; i < 5; i++) {
             trainer_forward(&trainer, 0, 50, 1);
@@ -44,8 +47,8 @@ static void test_long_loop(void)
 }
 
 /*
- * What was believed early and breaks off is forgotten: it is not recognised when it comes again,
- * and what comes is found anew.
+ * A pattern that was accepted early and breaks off is forgotten. It is not recognised when it comes
+ * again; a new one is found.
  */
 static void test_believed_too_early(void)
 {
@@ -56,7 +59,7 @@ static void test_believed_too_early(void)
     trainer_init(&trainer, &watch->trace, 90);
     for (int i = 0; i < 8; i++) {
         trainer_forward(&trainer, 0, 50, 1);
-        if (i < 4) /* a step that goes on in another way each time */
+        if (i < 4) /* a step that continues differently each time */
             for (uint64_t j = 0; j < 300; j++)
                 trace_launch(&watch->trace, K_OTHER + 1000 * (uint64_t)i + j, 1, trainer.parameter[0].weight);
         trainer_backward(&trainer, 0);

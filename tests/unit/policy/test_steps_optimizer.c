@@ -1,8 +1,9 @@
 /*
- * The detector and optimizers that update many tensors by one kernel, again and again with the same
- * grid (torch's fused Adam: some 160 launches in a step of 1,516). A launch of theirs says nothing
- * but how long ago its spans were used, and that not reliably: structures passed by value hold
- * stale pointers now and then.
+ * The detector, with optimizers that update many tensors by one kernel, repeatedly with the same
+ * grid. (torch's fused Adam: some 160 launches in a step of 1,516.)
+ *
+ * Such launches differ only in the time since the last use of their spans. That is not reliable
+ * either: structures passed by value sometimes hold stale pointers.
  */
 #include "policy/steps/detector.h"
 
@@ -21,9 +22,9 @@
 struct model {
     struct trace trace;
     struct ps_steps *steps;
-    uint64_t kernel; /* of the launch that is under way: its fingerprint is made of nothing else */
+    uint64_t kernel; /* the kernel of the current launch; the fingerprint depends on nothing else */
     uint64_t weight[LAYERS], gradient[LAYERS], state[LAYERS][2], saved[LAYERS];
-    int pieces[LAYERS]; /* launches running that update a layer's tensors */
+    int pieces[LAYERS]; /* launches in a row that update a layer's tensors */
     uint64_t stale_one_in;
     uint64_t found, shorter, lost;
     struct ps_steps_state latest;
@@ -105,8 +106,8 @@ static void end(struct model *model)
 }
 
 /*
- * A few launches for each set of tensors: where one is gone on with it looks like a loop of one
- * launch, were one to look at the last few alone.
+ * A few launches for each set of tensors. Where the optimizer goes on to the next set, the last few
+ * launches alone look like a loop of one launch.
  */
 static void test_pieces_are_no_step(void)
 {
@@ -129,9 +130,9 @@ static void test_pieces_are_no_step(void)
 }
 
 /*
- * One tensor that takes so many launches that it is a loop of one launch indeed: the step around it
- * is found all the same, and kept to. Every set takes two launches or more: one that is idle for a
- * whole step would speak for the step by itself.
+ * One tensor takes enough launches to be a real loop of one launch. The step around it is still
+ * found and kept. Each set takes two launches or more. A set that is idle for a whole step would
+ * prove the step by itself.
  */
 static void test_a_loop_inside_hides_no_step(void)
 {
@@ -145,7 +146,7 @@ static void test_a_loop_inside_hides_no_step(void)
             if (i < 4)
                 lost = model->lost;
         }
-        EXPECT(model->shorter > 0); /* or this tests nothing */
+        EXPECT(model->shorter > 0); /* else this tests nothing */
         EXPECT(model->latest.following);
         EXPECT_U64(length, model->latest.length);
         EXPECT_U64(lost, model->lost);

@@ -1,6 +1,6 @@
 /*
- * Cuts: where an access is believed to end, by what was used above it and by what copies told, and
- * when that is forgotten.
+ * Cuts: the likely end of an access, by the accesses above it and by the ends of copies. Also when
+ * cuts are forgotten.
  */
 #include <stdlib.h>
 
@@ -60,7 +60,7 @@ static void test_next_above(void)
     EXPECT_INT(3, (long)cuts.count);
 }
 
-/* Views of one tensor that begin within a unit end nothing. */
+/* Views of one tensor that begin within a unit show no end. */
 static void test_near_ones(void)
 {
     start();
@@ -82,16 +82,16 @@ static void test_known_ends(void)
     copy(100 * UNIT, 120 * UNIT);
     EXPECT_U64(120 * UNIT, end_of(100 * UNIT));
     EXPECT_U64(100 * UNIT, end_of(99 * UNIT));
-    /* Part of it, and what ends before the next one: no more than that is known. */
+    /* A copy of a part shows no end: the earlier end or the next cut counts. */
     copy(100 * UNIT, 105 * UNIT);
     EXPECT_U64(120 * UNIT, end_of(100 * UNIT));
     copy(110 * UNIT, 111 * UNIT);
     use(130 * UNIT);
     EXPECT_U64(130 * UNIT, end_of(110 * UNIT));
-    /* Nothing above, but an end. */
+    /* No cut above, but the end of a copy. */
     copy(130 * UNIT, 140 * UNIT);
     EXPECT_U64(140 * UNIT, end_of(130 * UNIT));
-    /* An end that nobody has told again for long is none, though the cut is used. */
+    /* An end that no copy has shown again for long is dropped, although the cut is used. */
     for (unsigned i = 0; i < 3000; i++) {
         use(100 * UNIT);
         use(110 * UNIT);
@@ -112,13 +112,14 @@ static void test_forgotten(void)
     EXPECT_U64(110 * UNIT, end_of(100 * UNIT));
     use_times(200 * UNIT, 100);
     EXPECT_U64(200 * UNIT, end_of(100 * UNIT));
-    /* One that comes back tells nothing of others. */
+    /* The return of one cut proves nothing about others. */
     use(100 * UNIT);
     EXPECT_U64(200 * UNIT, end_of(100 * UNIT));
     use(110 * UNIT);
     EXPECT_U64(110 * UNIT, end_of(100 * UNIT));
     /*
-     * Several tell that such a time is not long: up to 2,048 accesses, so that twice as many are.
+     * Several returns show that such a time is not long. Return times of up to 2,048 accesses make
+     * twice as many a long time.
      */
     use_times(200 * UNIT, 1100);
     use(100 * UNIT);
@@ -128,14 +129,14 @@ static void test_forgotten(void)
     EXPECT_U64(110 * UNIT, end_of(100 * UNIT));
     use_times(200 * UNIT, 200);
     EXPECT_U64(200 * UNIT, end_of(100 * UNIT));
-    /* For good: nothing is kept of it. */
+    /* The cut is gone for good. */
     use_times(200 * UNIT, 400000);
     EXPECT_INT(1, (long)cuts.count);
 }
 
 /*
- * A step of any length: what is used once in it stays, and what it uses no more is gone some steps
- * later.
+ * A step of any length: a cut used once a step stays. A cut that the step no longer uses is
+ * forgotten some steps later.
  */
 static void test_steps(void)
 {
@@ -170,17 +171,17 @@ static void test_no_room(void)
         use((1000 - i) * UNIT);
         made += cuts.count <= before;
         EXPECT(cuts.count <= ROOM && (i < ROOM || cuts.count >= ROOM * 3 / 4 - 1));
-        /* The last ones are there, in order. */
+        /* The latest cuts are there, in order. */
         for (unsigned k = 0; k < cuts.count; k++)
             EXPECT_U64((1000 - i + k) * UNIT, cuts.cut[k].at);
     }
     EXPECT_U64((1000 - 4 * ROOM + 2) * UNIT, end_of((1000 - 4 * ROOM + 1) * UNIT));
     EXPECT_U64(0, end_of((1000 - 3 * ROOM) * UNIT));
-    /* Room is made for many at a time: each looks through all of them. */
+    /* Each time room is made, it is for many cuts, because each pass goes through all. */
     EXPECT(made && made <= 3 * 4 + 2);
 }
 
-/* Against a list of all that was used, while nothing is old enough to be forgotten. */
+/* Compared with a list of all uses, while no cut is old enough to be forgotten. */
 static void test_against_list(void)
 {
     uint64_t used[48];
@@ -211,8 +212,8 @@ static void test_runs(void)
     use(102 * UNIT);
     EXPECT_U64(1000 * UNIT, end_of(102 * UNIT));
     /*
-     * From the third on it is a run, of which no stride is more than four times as long as the one
-     * before.
+     * It is a run from the third cut on. No stride of a run is more than four times as long as the
+     * one before.
      */
     use(104 * UNIT);
     EXPECT_U64(112 * UNIT, end_of(104 * UNIT));
@@ -220,7 +221,7 @@ static void test_runs(void)
     EXPECT_U64(134 * UNIT, end_of(110 * UNIT));
     use(140 * UNIT);
     EXPECT_U64(1000 * UNIT, end_of(140 * UNIT));
-    /* What lies nearer is the end, and what a copy told is. */
+    /* A nearer cut is the end, and so is a copy's end. */
     EXPECT_U64(110 * UNIT, end_of(104 * UNIT));
     use(1100 * UNIT);
     use(200 * UNIT);
@@ -228,12 +229,12 @@ static void test_runs(void)
     use(204 * UNIT);
     copy(204 * UNIT, 300 * UNIT);
     EXPECT_U64(1000 * UNIT, end_of(204 * UNIT));
-    /* It is young for a while. */
+    /* The cut is young for a while. */
     use(206 * UNIT);
     EXPECT_U64(214 * UNIT, end_of(206 * UNIT));
     use_times(1100 * UNIT, 600);
     EXPECT_U64(1000 * UNIT, end_of(206 * UNIT));
-    /* Interleaved views are no run, and one that goes down needs no belief of its own. */
+    /* Interleaved views are no run. A run that goes down needs no guess. */
     start();
     use(1000 * UNIT);
     for (unsigned i = 0; i < 8; i++)
@@ -242,7 +243,7 @@ static void test_runs(void)
     for (unsigned i = 0; i < 8; i++)
         use((900 - 2 * i) * UNIT);
     EXPECT_U64(888 * UNIT, end_of(886 * UNIT));
-    /* Nor is what was used at long intervals. */
+    /* Cuts used at long intervals are no run. */
     for (unsigned i = 0; i < 4; i++) {
         use((500 + i) * UNIT);
         use_times(1000 * UNIT, 200);
