@@ -1,6 +1,6 @@
 /*
  * For unit tests of the shim's own modules that call the simulated driver, as Penstock finds a
- * driver: it must be in the loader's path (scripts/dev/test sets that), and such a test is skipped
+ * driver. It must be in the loader's path (scripts/dev/test sets that). Such a test is skipped
  * without it.
  */
 #ifndef PENSTOCK_TESTS_UNIT_SIM_DRIVER_H
@@ -9,7 +9,9 @@
 #include "cuda/driver.h"
 #include "expect.h"
 
-/* Loads it and makes device 0's context the thread's. False: it is not there. */
+/*
+ * Loads the driver and makes device 0's context the thread's. Returns false if there is no driver.
+ */
 static inline bool sim_driver_begin(CUcontext *context)
 {
     CUresult (*init)(unsigned int), (*retain)(CUcontext *, CUdevice);

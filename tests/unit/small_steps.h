@@ -1,6 +1,6 @@
 /*
- * Made-up steps small enough to try every plan: up to 8 spans with lives inside the step, across
- * its end and beyond it. From a seed, the same on every machine. One thread.
+ * Made-up steps small enough to try each plan. A step has up to 8 spans with lives inside the step,
+ * across its end and beyond it. A seed gives the same step on each machine. One thread.
  */
 #ifndef PENSTOCK_TESTS_UNIT_SMALL_STEPS_H
 #define PENSTOCK_TESTS_UNIT_SMALL_STEPS_H
@@ -34,7 +34,7 @@ static inline uint64_t small_random(uint64_t *state, uint64_t below)
     return (*state >> 11) % below;
 }
 
-/* Lives as slots: what is in slot l happens before launch l. */
+/* Lays out lives by slots: the events of slot l happen before launch l. */
 static inline void small_step_lay_out(struct small_step *s, const uint32_t *born, const uint32_t *freed,
                                       uint64_t *state)
 {
@@ -58,7 +58,7 @@ static inline void small_step_lay_out(struct small_step *s, const uint32_t *born
     s->step.moments = moment;
 }
 
-/* What is held at the worst moment with everything evicted that can be. */
+/* Returns the bytes held at the worst moment if all spans that can be evicted are evicted. */
 static inline int64_t small_step_least(const struct small_step *s)
 {
     int64_t held[SMALL_MOMENTS], least = 0;
@@ -121,7 +121,10 @@ static inline void small_step_make(struct small_step *s, uint64_t seed, uint32_t
     ps_demand(&s->step, s->demand);
     for (uint32_t m = 0; m < s->step.moments; m++)
         s->peak = s->demand[m] > s->peak ? s->demand[m] : s->peak;
-    /* From links that move next to nothing in a step to ones that move all of it at once. */
+    /*
+     * The links range from ones that move almost nothing in a step to ones that move all of it at
+     * once.
+     */
     uint64_t rate = UINT64_C(4000000000) << small_random(&state, 12);
     s->step.links = (struct penstock_links){
         rate, rate + rate / 20, rate - rate / 10, rate, small_random(&state, 2) * 3000, small_random(&state, 2) * 2000,

@@ -1,7 +1,7 @@
 /*
- * Driver functions that succeed and do nothing, for unit tests of what asks for device memory. A
- * test puts into ps_cu those that its subject comes to, with functions of its own for what it looks
- * at.
+ * Driver functions that succeed and do nothing, for unit tests of modules that ask for device
+ * memory. A test puts those that its subject calls into ps_cu, with functions of its own for the
+ * calls that it checks.
  */
 #ifndef PENSTOCK_TESTS_UNIT_STUB_DRIVER_H
 #define PENSTOCK_TESTS_UNIT_STUB_DRIVER_H

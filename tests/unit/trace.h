@@ -1,7 +1,8 @@
 /*
- * Made-up programs for the tests of what watches launches: a trainer of some layers, its spans
- * followed one by one, so that what a launch says of its spans (how long ago each was last used)
- * comes out of the trace itself. Events go to a sink, one call each, as the library would see them.
+ * Made-up programs for the tests of modules that watch launches. A trainer has some layers, and its
+ * spans are followed one by one. So the time since the last use of each span, which a launch
+ * reports, comes out of the trace itself. Events go to a sink, one call each, as the library would
+ * see them.
  */
 #ifndef PENSTOCK_TESTS_UNIT_TRACE_H
 #define PENSTOCK_TESTS_UNIT_TRACE_H
@@ -17,7 +18,7 @@
 
 struct trace_span {
     uint64_t bytes;
-    uint64_t last; /* launch that named it last, or the one after its birth */
+    uint64_t last; /* the last launch that named it, or the one after its birth */
     int live;
 };
 
@@ -33,8 +34,8 @@ struct trace {
     /* A launch held back, so that it can change places with the next one. */
     int swap, held;
     /*
-     * In front of the launch that is so far away come so many that are not among the others;
-     * negative: so many are left out.
+     * `visitors` extra launches come before the launch that is `visitors_in` launches away;
+     * negative: that many are left out.
      */
     int visitors, visitors_in, absent;
     uint64_t held_kernel, held_span[TRACE_NAMED_MAX];
@@ -200,8 +201,8 @@ static inline void trainer_init(struct trainer *trainer, struct trace *trace, in
 }
 
 /*
- * Activations are `unit` bytes large (the shape). A training's are kept for backward, an
- * evaluation's are not.
+ * Activations have `unit` bytes (the shape). Those of a training are kept for backward, those of an
+ * evaluation are not.
  */
 static inline void trainer_forward(struct trainer *trainer, int which, uint64_t unit, int keep)
 {
@@ -244,7 +245,7 @@ static inline void trainer_forward(struct trainer *trainer, int which, uint64_t 
     }
 }
 
-/* The first gradient of a step is born, the others are added to it. */
+/* The first gradient of a step is born; the others are added to it. */
 static inline void trainer_gradient(struct trainer *trainer, int i, uint64_t a, uint64_t b)
 {
     struct trace *t = trainer->trace;
@@ -297,7 +298,7 @@ static inline void trainer_backward(struct trainer *trainer, int which)
     trace_free(t, &b->input);
 }
 
-/* The optimizer's state is made when it is first wanted. */
+/* The optimizer's state is made at its first use. */
 /* The optimizer's state of one parameter, made once. */
 static inline void trainer_make_state(struct trainer *trainer, int parameter)
 {

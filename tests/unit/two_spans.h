@@ -1,6 +1,6 @@
 /*
- * A step of two spans whose playing can be worked out by hand: one byte a nanosecond, so that bytes
- * are times. And room for others as small.
+ * A step of two spans whose playback can be worked out by hand: one byte takes a nanosecond, so
+ * bytes are times. There is room for other steps as small.
  */
 #ifndef PENSTOCK_TESTS_UNIT_TWO_SPANS_H
 #define PENSTOCK_TESTS_UNIT_TWO_SPANS_H

@@ -1,4 +1,4 @@
-/* The step detector behind a made-up program (trace.h), for the tests of what it says. */
+/* The step detector behind a made-up program (trace.h), for the tests of its answers. */
 #ifndef PENSTOCK_TESTS_UNIT_WATCH_STEPS_H
 #define PENSTOCK_TESTS_UNIT_WATCH_STEPS_H
 
@@ -8,28 +8,28 @@
 #include "policy/steps/detector.h"
 #include "trace.h"
 
-/* The detector behind a trace, and what it said. */
+/* The detector behind a trace, and its answers. */
 struct watch {
     struct trace trace;
     struct ps_steps *steps;
     struct ps_steps_state state; /* the latest */
     uint64_t events[PS_STEPS_LOST + 1];
-    uint64_t found_at[32]; /* launches observed when the nth was found */
+    uint64_t found_at[32]; /* launches observed when the nth step was found */
     uint32_t found_length[32];
     uint64_t recognised_at; /* the latest */
     uint64_t lost_at;
-    uint64_t slowest;       /* launches from a loss until something was recognised or found, at most */
-    uint64_t *fingerprints; /* of all launches so far */
+    uint64_t slowest;       /* the most launches from a loss until a step was recognised or found */
+    uint64_t *fingerprints; /* the fingerprints of all launches so far */
     uint64_t capacity;
     bool wrong; /* a state that contradicts the trace */
 };
 
-/* Launches from which on a step is believed in when a quarter of it has come again. */
+/* Steps of at least this many launches are accepted when a quarter has come again. */
 #define EARLY_FROM 1024u
 
 /*
- * What is said of a pattern has to hold for the trace: FOUND means two equal rounds, or of a long
- * one at least the latest launches.
+ * Checks the detector's answers against the trace. FOUND means two equal rounds, or, of a long
+ * step, at least the latest launches.
  */
 static inline void check_state(struct watch *watch)
 {

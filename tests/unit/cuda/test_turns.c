@@ -93,13 +93,12 @@ int main(void)
     }
     EXPECT(!create_stream(&ours, CU_STREAM_NON_BLOCKING) && !create_stream(&own, CU_STREAM_NON_BLOCKING));
     if (begin_memory(&memory)) {
+        /* there is no gate yet: the copy is one piece, without a look */
         for (enum ps_copy_gate_way way = 0; way < PS_COPY_GATE_WAYS; way++)
-            /* there is no gate yet: the copy is one piece, without a look */
             EXPECT(!comes_between(&memory, way, ours, own));
         ps_copy_gate_make(ours, PAGE);
-        ps_copy_gate_program_copies_in(
-            /* A GPU sends copies as small as these along with the command. */
-            2 * OWN_BYTES);
+        /* A GPU sends copies as small as these along with the command. */
+        ps_copy_gate_program_copies_in(2 * OWN_BYTES);
         for (enum ps_copy_gate_way way = 0; way < PS_COPY_GATE_WAYS; way++) {
             bool between = false;
             for (int i = 0; i < 5 && !between; i++) /* a late thread finds all of them over */

@@ -1,7 +1,7 @@
 /*
- * The policy `layers`. The tests read from the plan the launch that queues each eviction or reload,
- * for each distance, and the spans that are taken. Strays among the markers, and the begin of the
- * recorded ring, change nothing.
+ * The policy `layers`. The tests read the plan for each distance. They check the spans that are
+ * taken, and the launch that queues each eviction or reload. Strays among the markers, and the
+ * begin of the recorded ring, change nothing.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /*
  * Recorded steps of made-up trainers (trace.h), for windows that begin anywhere. They are compared
- * with a plain reading of the whole log of events, and with the bytes that the program really held
- * at each moment.
+ * with a plain reading of the whole log. They are also compared with the bytes that the program
+ * really held at each moment.
  */
 #include "policy/recording/recorder.h"
 

@@ -15,12 +15,11 @@ static void test_long_loop(void)
         struct watch *watch = watch_start();
         struct trainer trainer;
         uint64_t after[5];
-        bool all_at_once = variation &
-                           /*
-             * The state of all parameters is made before the first update, or each one's before its
-             * own update.
-             */
-                           1;
+        /*
+         * The state of all parameters is made before the first update, or each one's before its own
+         * update.
+         */
+        bool all_at_once = variation & 1;
         trainer_init(&trainer, &watch->trace, variation & 2 ? 124 : 81);
         for (int i = 0; i < 5; i++) {
             trainer_forward(&trainer, 0, 50, 1);

@@ -1,6 +1,6 @@
 /*
  * The detector, with optimizers that update many tensors by one kernel, repeatedly with the same
- * grid. (torch's fused Adam: some 160 launches in a step of 1,516.)
+ * grid. One is torch's fused Adam, with some 160 launches in a step of 1,516.
  *
  * Such launches differ only in the time since the last use of their spans. That is not reliable
  * either: structures passed by value sometimes hold stale pointers.

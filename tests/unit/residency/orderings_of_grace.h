@@ -1,23 +1,23 @@
 /*
- * Cases of test_orderings: launches that use a span without naming it, by rule or in its grace
- * (grace.h), or when it has been freed. Part of test_orderings.c.
+ * Cases of test_orderings. Launches use a span without naming it: by rule, in its grace (grace.h),
+ * or after its free. Part of test_orderings.c.
  */
 #ifndef PS_TESTS_UNIT_ORDERINGS_OF_GRACE_H
 #define PS_TESTS_UNIT_ORDERINGS_OF_GRACE_H
 
 #include "residency/grace.h"
 
-/* ---- what is used unseen ---- */
+/* ---- unseen uses ---- */
 
 /*
- * Rules keep a span in its place, since kernels use it without naming it; it was born on a slot,
- * and one such is queued when it comes to pages.
+ * Rules keep a span in its place, because kernels use it without naming it. It was born on a slot,
+ * and such a kernel is queued when it gets pages.
  */
 static void reload_under_unseen_use(void)
 {
     CUdeviceptr first = allocate(), second = allocate();
     struct ps_span *held[2] = {begin_use(first), begin_use(second)};
-    CUdeviceptr kept = allocate(); /* both others are held: there are no pages */
+    CUdeviceptr kept = allocate(); /* both others are held, so no pages are free */
     uint32_t words[2] = {0, 0};
 
     ps_registry_lock();
@@ -29,12 +29,13 @@ static void reload_under_unseen_use(void)
     end_use(held[1]);
     end_use(held[0]);
     EXPECT_INT(0, ps_allocation_free(first, NULL));
-    EXPECT_INT(0, ps_stream_tick(stream)); /* what is known of all uses ends here, and is over */
+    EXPECT_INT(0, ps_stream_tick(stream)); /* all known uses end here, and are over */
     EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
-    EXPECT_INT(0, ps_cu.cuMemcpyAsync(busy_bytes, kept, 4, stream->handle)); /* the kernel that doesn't name it */
-    fill(kept, 4);                                                           /* there are pages now */
-    EXPECT_INT(
-        0, ps_cu.cuMemcpyAsync(busy_bytes + 4, kept, 4, stream->handle)); /* another, behind a launch that names it */
+    /* the kernel that doesn't name the span */
+    EXPECT_INT(0, ps_cu.cuMemcpyAsync(busy_bytes, kept, 4, stream->handle));
+    fill(kept, 4); /* pages are free now */
+    /* another such kernel, behind a launch that names the span */
+    EXPECT_INT(0, ps_cu.cuMemcpyAsync(busy_bytes + 4, kept, 4, stream->handle));
     EXPECT_INT(0, driver.download(words, busy_bytes, sizeof words, stream->handle));
     EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
     EXPECT_INT(PS_RESIDENT, span->residency);
@@ -44,7 +45,8 @@ static void reload_under_unseen_use(void)
 }
 
 /*
- * A span that is away, filled with 3, a table, with 4, and what took the first one's pages, with 5.
+ * A span that is away, filled with 3, and a table, filled with 4. The span that took the first
+ * one's pages is filled with 5.
  */
 struct table_beside {
     CUdeviceptr away, table, other;
@@ -67,8 +69,8 @@ static struct table_beside fill_table_beside(void)
 }
 
 /*
- * A pointer table is freed in stream order; the launch that is given it wants back what it names,
- * and the only pages are the table's.
+ * A pointer table is freed in stream order. The launch that is given the table needs the span that
+ * it names, and the only pages are the table's.
  */
 static void reload_beside_freed_table(void)
 {
@@ -87,8 +89,8 @@ static void reload_beside_freed_table(void)
 }
 
 /*
- * The same, but another launch on the stream comes in between and wants the pages, and all others
- * are held.
+ * The same, but another launch on the stream comes in between and needs the pages. All others are
+ * held.
  */
 static void reload_before_freed_table(void)
 {
@@ -114,7 +116,7 @@ static void reload_before_freed_table(void)
 
 #define GRACE 64u
 
-/* A span that a launch named has left in the grace that began with it. */
+/* Returns a span that a launch named, and that has left in the grace that began then. */
 static CUdeviceptr left_in_its_grace(uint32_t value)
 {
     ps_grace_open(GRACE);
@@ -128,8 +130,8 @@ static CUdeviceptr left_in_its_grace(uint32_t value)
 }
 
 /*
- * A launch of the grace has written to its slot when a call that is no launch (one of NCCL's) wants
- * it.
+ * A launch of the grace has written to the span's slot. Then a call that is no launch (one of
+ * NCCL's) needs the span.
  */
 static void hold_what_left_in_grace(void)
 {
@@ -155,7 +157,7 @@ static struct ps_stream *new_stream(void)
     return ps_stream_find(handle, false);
 }
 
-/* The first words of the span, downloaded by a launch that does not name it. */
+/* Downloads the first words of the span by a launch that does not name it. */
 static void read_unseen(CUdeviceptr address, uint64_t began)
 {
     EXPECT_INT(0, driver.download(words_there, address, PAGE, stream->handle));
@@ -168,7 +170,10 @@ static void expect_read(uint32_t value)
     expect_device_is_well();
 }
 
-/* It has come back for another stream when a launch of the grace reads it on the first one. */
+/*
+ * The span has come back for another stream. Then a launch of the grace reads it on the first
+ * stream.
+ */
 static void reload_in_grace_for_another_stream(void)
 {
     CUdeviceptr address = left_in_its_grace(3);
@@ -182,7 +187,7 @@ static void reload_in_grace_for_another_stream(void)
     expect_read(3);
 }
 
-/* A launch of the grace is about to be queued, by another thread, when it is to come back. */
+/* A launch of the grace is about to be queued, by another thread, when the span is reloaded. */
 static void reload_in_grace_beside_launch(void)
 {
     CUdeviceptr address = left_in_its_grace(3);
@@ -200,7 +205,10 @@ static void reload_in_grace_beside_launch(void)
     expect_read(3);
 }
 
-/* Spans leave in their grace many times, and no launch comes that may use what it does not name. */
+/*
+ * Spans leave in their grace many times. No launch follows that may use spans that it does not
+ * name.
+ */
 static void leave_in_grace_again_and_again(void)
 {
     ps_grace_open(GRACE);
@@ -251,8 +259,8 @@ static bool is_used_on(const struct ps_span *span, const struct ps_stream *on)
 }
 
 /*
- * A launch of another thread ends when a grace begins anew that it is in: it is among the uses, by
- * the former one or by the next.
+ * A launch of another thread ends when a new grace begins. The launch is in that grace. It is among
+ * the uses by the earlier grace or by the next.
  */
 static void launch_beside_new_grace(void)
 {
@@ -265,7 +273,7 @@ static void launch_beside_new_grace(void)
     beside.stream = new_stream();
     EXPECT_INT(0, pthread_create(&thread, NULL, launch_beside, NULL));
     for (unsigned turn = 1; turn <= TURNS; turn++) {
-        struct ps_span *span = begin_use(address); /* the launches of earlier turns are in no grace any more */
+        struct ps_span *span = begin_use(address); /* launches of earlier turns are in no grace any more */
         end_use(span);
         ps_registry_lock();
         ps_uses_clear(&span->order.uses);

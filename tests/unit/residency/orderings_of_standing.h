@@ -1,6 +1,6 @@
 /*
- * Cases of test_orderings: launches that stand in their calls or wait behind a gate, while others
- * make what they use move. Part of test_orderings.c, after orderings_of_grace.h.
+ * Cases of test_orderings. Launches stand in their calls or wait behind a gate, while others move
+ * the spans that they use. Part of test_orderings.c, after orderings_of_grace.h.
  */
 #ifndef PS_TESTS_UNIT_ORDERINGS_OF_STANDING_H
 #define PS_TESTS_UNIT_ORDERINGS_OF_STANDING_H
@@ -14,7 +14,7 @@
 
 #define STANDING_VALUE 3u
 
-/* Nothing is expected here meanwhile. */
+/* The caller expects nothing meanwhile. */
 static void run_on_a_thread(void *(*run)(void *))
 {
     pthread_t thread;
@@ -26,8 +26,8 @@ static void run_on_a_thread(void *(*run)(void *))
 }
 
 /*
- * A span that a launch named, all of which is over: nothing but its grace keeps it. And one of
- * which another thread makes many launches.
+ * A span that a launch named, whose uses are all over: only its grace keeps it. And a span of which
+ * another thread makes many launches.
  */
 static struct {
     CUdeviceptr used, other;
@@ -69,7 +69,7 @@ static void launch_many_beside(void)
     stream = own;
 }
 
-/* A launch that may use the span stands in the driver's call. */
+/* A launch that may use the span stands in its driver call. */
 static void stand_in_the_call(void)
 {
     name_before_standing();
@@ -84,7 +84,7 @@ static void stand_in_the_call(void)
     EXPECT(ps_grace_is_over(ps_address_span(standing.used)));
 }
 
-/* It has been called for, and what it names is looked at. */
+/* The launch has been called, and its spans are being looked up. */
 static void stand_before_the_call(void)
 {
     const struct ps_span *span;
@@ -124,8 +124,7 @@ static void *launch_in_turn(void *unused)
 }
 
 /*
- * Two threads' launches always overlap: one of the two is under way at any time, and none of them
- * for long.
+ * Two threads' launches always overlap: one of the two is under way at any time, but none for long.
  */
 static void launches_that_overlap(void)
 {
@@ -164,7 +163,7 @@ static void *stand_with_others(void *unused)
     return NULL;
 }
 
-/* More launches at a time than are known one by one: none is forgotten. */
+/* More launches at a time than are known individually: none is forgotten. */
 static void launches_without_number(void)
 {
     pthread_t thread[STANDING_AT_A_TIME];
@@ -213,8 +212,8 @@ static void *end_twice(void *unused)
 }
 
 /*
- * And once more in its call, by what a library does at the thread's end, after what the core does
- * there.
+ * A thread ends in another call, which a library makes at the thread's end, after the core's own
+ * work there.
  */
 static void thread_ends_in_last_launch(void)
 {
@@ -225,8 +224,8 @@ static void thread_ends_in_last_launch(void)
 }
 
 /*
- * A launch of a kernel that may make tables, queued while somebody captures, is not looked at
- * later: its stream may be gone by then.
+ * A launch of a kernel that may make tables is queued while another thread captures. It is not
+ * examined later: its stream may be gone by then.
  */
 static void end_made_in_capture(void)
 {
@@ -246,8 +245,8 @@ static void *launch_many(void *unused)
 }
 
 /*
- * A launch has stood in its call for long when a span is born, at new addresses or at those of one
- * that was freed: it is in no grace of that one.
+ * A launch has stood in its call for long when a span is born. The span is at new addresses or at
+ * those of a freed span. The launch is in no grace of the new span.
  */
 static void born_beside_standing(void)
 {
@@ -277,8 +276,8 @@ static void *launch_while_shown(void *unused)
 }
 
 /*
- * The driver is shown other pages at the span's addresses, and another thread's launch may use it
- * by a table.
+ * The driver is shown stand-in pages at the span's addresses, while another thread's launch may use
+ * the span by a table.
  */
 static void look_in_grace(void)
 {
@@ -289,7 +288,7 @@ static void look_in_grace(void)
     size_t count = 1;
 
     beside.stream = new_stream();
-    ps_grace_launch_ends(stream, ps_grace_launch_begins(stream)); /* has seen to it that it has come to its slot */
+    ps_grace_launch_ends(stream, ps_grace_launch_begins(stream)); /* has made sure that the span is on its slot */
     ps_access_begin(&span, &count, stream, &look);
     EXPECT(span->stand_ins.mapped);
     const int created = pthread_create(&thread, NULL, launch_while_shown, NULL);
@@ -309,7 +308,7 @@ static void look_in_grace(void)
 
 typedef CUresult (*wait_value)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags);
 
-/* What the stream is given from here on waits until the gate is opened. */
+/* Work given to the stream from here on waits until the gate is opened. */
 static void shut(CUstream on)
 {
     wait_value wait;
@@ -326,7 +325,7 @@ static void open_gate(void)
     EXPECT_INT(0, ps_cu.cuStreamSynchronize(busy_stream));
 }
 
-/* A thread, and whether it is through. */
+/* A thread, and whether it has finished. */
 static struct {
     pthread_t thread;
     atomic_bool is_through;
@@ -348,8 +347,8 @@ static void *wait_for_groups(void *unused)
 }
 
 /*
- * Copies of both H2D streams in turn, those of the first one behind a gate: who reloads ahead does
- * not queue more and more there.
+ * Copies of both H2D streams in turn; those of the first one are behind a gate. A thread that
+ * reloads ahead does not queue more and more there.
  */
 static void reloads_of_two_streams(void)
 {
@@ -390,8 +389,8 @@ static void *use_wanted(void *unused)
 }
 
 /*
- * While a launch waits for pages, the program gives work to a second stream. Pages that the first
- * one is to use, behind a gate, are for the launch no more.
+ * While a launch waits for pages, the program gives work to a second stream. The first stream has
+ * yet to use pages, behind a gate. The launch can't have these any more.
  */
 static void second_stream_while_waiting(void)
 {
@@ -407,7 +406,7 @@ static void second_stream_while_waiting(void)
     shut(stream->handle);
     fill(first, 4);
     begin_one(use_wanted);
-    usleep(50000); /* nothing can leave but the first one, behind the gate */
+    usleep(50000); /* only the first one can leave, behind the gate */
     EXPECT(!atomic_load(&one.is_through));
     ps_residency_let_go(NULL, 0, new_stream());
     EXPECT_INT(0, ps_allocation_free(first, stream));
@@ -421,11 +420,12 @@ static void second_stream_while_waiting(void)
 }
 
 #define ROUNDS 2u
-#define GIVES_WAY_NS 20000000u /* to what was held up, where that is in vain */
+#define GIVES_WAY_NS 20000000u /* ns for which a launch gives way to held-up work in vain */
 
 /*
- * What left in its grace comes back when work on its slot is over. A launch that would begin
- * meanwhile waits for that: it is not waited for in turn. The shortest of some times, in ns.
+ * A span that left in its grace comes back when work on its slot is over. A launch that would begin
+ * meanwhile waits for that, and is not waited for in turn. Returns the shortest of several times,
+ * in ns.
  */
 static uint64_t come_back_beside_launch(void)
 {
@@ -444,7 +444,7 @@ static uint64_t come_back_beside_launch(void)
         struct ps_span *held[] = {begin_use(first), begin_use(second)};
         stream = own;
         shut(stream->handle);
-        fill(wanted, round); /* on its slot: both others are held */
+        fill(wanted, round); /* on its slot, because both others are held */
         stream = beside.stream;
         end_use(held[1]);
         end_use(held[0]);
@@ -473,8 +473,8 @@ static void held_up_by_what_comes_back(void)
 }
 
 /*
- * The driver is to be shown other pages in the grace of a span, of which a launch waits behind a
- * gate that another thread's launch opens.
+ * The driver must be shown stand-in pages in the grace of a span. A launch of the span waits behind
+ * a gate that another thread's launch opens.
  */
 static void *open_by_launch(void *unused)
 {

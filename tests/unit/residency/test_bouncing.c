@@ -1,5 +1,5 @@
 /*
- * Spans that go to and fro: how soon and how often before they stay on their slots, for how long,
+ * Bouncing spans: how soon and how often they bounce before they stay on their slots, for how long,
  * and which may.
  */
 #include "expect.h"
@@ -10,7 +10,10 @@
 
 #define BUDGET ((uint64_t)1 << 30)
 
-/* The span leaves, and so many launches later one names it. */
+/*
+ * The span leaves, and a launch names it `launches` launches later. Returns whether it stays on its
+ * slot.
+ */
 static bool stays_after(struct ps_span *span, unsigned launches)
 {
     ps_bouncing_leaves(span);
@@ -18,7 +21,7 @@ static bool stays_after(struct ps_span *span, unsigned launches)
     return ps_bouncing_stays(span);
 }
 
-/* How often it leaves until it stays; 0: it does not within 100 times. */
+/* Returns the number of times that it leaves until it stays; 0 if it doesn't within 100 times. */
 static unsigned times_until_it_stays(struct ps_span *span, unsigned launches)
 {
     for (unsigned i = 1; i <= 100; i++)
@@ -39,8 +42,8 @@ static unsigned launches_that_it_stays(struct ps_span *span)
 }
 
 /*
- * What is not large is used at ever new places by launches that name more than half of the budget
- * together.
+ * Small spans are used at ever new places, by launches that together name more than half of the
+ * budget.
  */
 static void show_that_parts_are_used(void)
 {
@@ -59,10 +62,10 @@ static void test_large(void)
     EXPECT_INT(0, (long)times_until_it_stays(&large, 17));
     EXPECT_INT(3, (long)times_until_it_stays(&large, 16));
     EXPECT_INT(256, (long)launches_that_it_stays(&large));
-    /* It was tried, in vain: twice as long. */
+    /* The trial failed: the span stays twice as long. */
     EXPECT_INT(1, (long)times_until_it_stays(&large, 16));
     EXPECT_INT(512, (long)launches_that_it_stays(&large));
-    /* Not in vain: from the start. */
+    /* The trial succeeded: it counts from the start. */
     EXPECT(!stays_after(&large, 17));
     EXPECT_INT(3, (long)times_until_it_stays(&large, 1));
     EXPECT_INT(256, (long)launches_that_it_stays(&large));

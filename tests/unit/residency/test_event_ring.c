@@ -1,5 +1,5 @@
 /*
- * The trace's ring: what is put comes out once, whole and in each thread's order, and what finds no
+ * The trace's ring: each record comes out once, whole and in its thread's order. A record without
  * room is refused.
  */
 #include "residency/event_ring.h"
@@ -51,7 +51,7 @@ static void test_full(void)
     ps_event_ring_close(&ring);
 }
 
-static atomic_uint putting; /* threads that have not put their last */
+static atomic_uint putting; /* threads that have not put their last record */
 
 struct putter {
     uint64_t thread, refused;
@@ -72,7 +72,7 @@ static void *put_many(void *given)
     return NULL;
 }
 
-/* Takes all that is there. Each thread's come in its order, none twice. */
+/* Takes all records. Each thread's come in its order, none twice. */
 static uint64_t take_all(uint64_t *latest, uint64_t *wrong)
 {
     struct ps_event_record r;
@@ -119,7 +119,7 @@ static void test_threads(size_t capacity, bool taken_at_the_end)
 int main(void)
 {
     test_full();
-    test_threads(64, false);     /* now and then full */
+    test_threads(64, false);     /* sometimes full */
     test_threads(131072, false); /* never */
     test_threads(1024, true);
     return expect_status();

@@ -1,13 +1,13 @@
 /*
- * Ordering rules that no trainer can be made to need: each case brings the core, through its own
- * functions, to the one moment at which the rule counts, and runs it under many seeds of the
- * simulated device. tests/bats/memory/ordering-rules.bats runs the same cases with the rule taken
- * away.
+ * Ordering rules that no trainer can be made to need. Each case brings the core, through its own
+ * functions, to the one moment at which the rule counts. It runs under many seeds of the simulated
+ * device. The bats test tests/bats/memory/ordering-rules.bats runs the same cases with the rule
+ * removed.
  *
- *   test_orderings [CASE [FIRST SEED [SEEDS]]]       CASE '' is all of them
+ * Usage: test_orderings [CASE [FIRST SEED [SEEDS]]]. CASE '' stands for all cases.
  *
- * A case runs in a child process for each seed, as the simulated device reads its settings once. A
- * span is used as the tracer would have it: begin, the driver call, end.
+ * A case runs in a child process for each seed, because the simulated device reads its settings
+ * once. A span is used as the tracer uses it: begin, the driver call, end.
  */
 #include <cuda.h>
 #include <errno.h>
@@ -42,10 +42,10 @@
 
 #define SKIP 77
 #define SEEDS 48
-#define ENOUGH 3 /* seeds gone wrong after which a case ends: each may have waited for its alarm */
+#define ENOUGH 3 /* failed seeds after which a case ends: each may have waited for its alarm */
 #define PAGE 4096u
 #define SPAN_BYTES (16 * PAGE)
-#define LARGE 3u /* what a large span has at most of that */
+#define LARGE 3u /* the most SPAN_BYTES of a large span */
 #define MANY 64u
 #define CHILD_SECONDS 20
 
@@ -73,7 +73,7 @@ static struct ps_stream *stream;
 static CUstream busy_stream; /* the core never hears of it */
 static CUdeviceptr busy_bytes;
 
-/* In place of the core's: what a case has made leave stays away until the case brings it back. */
+/* Replaces the core's function: a span that a case evicted stays away until the case reloads it. */
 void ps_prefetch_left(struct ps_span *span)
 {
     (void)span;
@@ -107,8 +107,8 @@ static bool open_driver(void)
 }
 
 /*
- * The core as process.c sets it up, without CUPTI, with room for so many spans on the device and
- * slots in the slab.
+ * Opens the core as process.c does, without CUPTI. There is room for `spans` spans on the device
+ * and `slots` slots in the slab.
  */
 static bool open_core(unsigned spans, unsigned slots)
 {
@@ -140,10 +140,7 @@ static bool open_core(unsigned spans, unsigned slots)
 
 /* ---- steps of the cases ---- */
 
-/*
- * Work that has nothing to do with any span: a device that prefers it leaves the copies waiting
- * meanwhile.
- */
+/* Queues work that uses no span. A device that prefers it leaves the copies waiting meanwhile. */
 static void keep_the_device_busy(void)
 {
     for (unsigned i = 0; i < 1000; i++)
@@ -151,7 +148,7 @@ static void keep_the_device_busy(void)
 }
 
 static const struct ps_access_kind kernel = {.is_kernel = true, .layer = {.number = PENSTOCK_NEVER}};
-static uint64_t launch; /* of the use that has begun */
+static uint64_t launch; /* the launch of the use that has begun */
 
 static struct ps_span *begin_use(CUdeviceptr address)
 {
@@ -178,7 +175,7 @@ static void fill(CUdeviceptr address, uint32_t value)
 
 static uint32_t words_there[LARGE * SPAN_BYTES / sizeof(uint32_t)];
 
-/* The bytes have been queued to come to words_there. */
+/* Expects the value in the bytes that were queued to come to words_there. */
 static void expect_there(size_t bytes, uint32_t value, CUstream on)
 {
     size_t count = bytes / sizeof(uint32_t), right = 0;
@@ -198,7 +195,7 @@ static void expect_filled_with(CUdeviceptr address, uint32_t value)
     expect_there(span->bytes, value, stream->handle);
 }
 
-/* A span so many times as large as the others. */
+/* Allocates a span `times` as large as the others. */
 static CUdeviceptr allocate_large(unsigned times)
 {
     CUdeviceptr address = 0;
@@ -213,7 +210,8 @@ static CUdeviceptr allocate(void)
 }
 
 /*
- * Slots ahead of need, so that an eviction queues its copy at once and takes the oldest free one.
+ * Makes slots ahead of need, so that an eviction queues its copy at once and takes the oldest free
+ * one.
  */
 static void make_slots(unsigned n)
 {
@@ -226,7 +224,7 @@ static void make_large_slot(unsigned times)
     EXPECT_INT(0, ps_slab_add(times * SPAN_BYTES));
 }
 
-/* The span idle longest begins to leave. */
+/* Begins to evict the span idle longest. */
 static void begin_an_eviction(void)
 {
     ps_registry_lock();
@@ -235,7 +233,7 @@ static void begin_an_eviction(void)
     ps_registry_unlock();
 }
 
-/* This one does, once the helper threads are there. */
+/* Begins to evict this span, once the helper threads are there. */
 static void begin_to_evict(CUdeviceptr address)
 {
     ps_registry_lock();
@@ -247,11 +245,11 @@ static void wait_until_evicted(CUdeviceptr address)
 {
     ps_registry_lock();
     for (const struct ps_span *span = ps_registry_live_at(address); span->residency != PS_EVICTED || span->busy;)
-        ps_registry_wait_changed(1000000u); /* should it never be, the child's alarm ends it */
+        ps_registry_wait_changed(1000000u); /* if it never happens, the child's alarm ends it */
     ps_registry_unlock();
 }
 
-/* What the device has been told is over, without an access to nothing. */
+/* Expects that the device has finished its work without an access to unmapped addresses. */
 static void expect_device_is_well(void)
 {
     EXPECT_INT(0, ps_cu.cuCtxSynchronize());
@@ -266,7 +264,7 @@ static void release_what_is_free(void)
 
 /* ---- cases ---- */
 
-/* A span freed while its D2H is under way, and its pages wanted back at once. */
+/* A span is freed while its D2H is under way, and its pages are needed again at once. */
 static void free_while_evicting(void)
 {
     make_slots(1);
@@ -283,10 +281,7 @@ static void free_while_evicting(void)
     expect_filled_with(next, 2);
 }
 
-/*
- * The same, but an access has come in between: the eviction is cancelled, and its D2H goes on
- * nevertheless.
- */
+/* The same, but an access came in between: the eviction is cancelled, and its D2H still goes on. */
 static void free_after_cancel(void)
 {
     make_slots(1);
@@ -301,18 +296,14 @@ static void free_after_cancel(void)
     expect_device_is_well();
 }
 
-/*
- * A span that was brought back ahead of its use and must leave again before any stream has waited
- * for it.
- */
+/* A span is reloaded ahead of its use and must leave again before any stream has waited for it. */
 static void evict_while_reloading(void)
 {
-    make_slots(
-        /*
-         * the second eviction takes the other slot: with the same one, the order of the slot would
-         * be that of the span too
-         */
-        2);
+    /*
+     * The second eviction takes the other slot. With the same slot, the slot's order would be the
+     * span's too.
+     */
+    make_slots(2);
     CUdeviceptr span = allocate();
     fill(span, 3);
     begin_an_eviction();
@@ -325,7 +316,7 @@ static void evict_while_reloading(void)
     expect_device_is_well();
 }
 
-/* A span brought back ahead and freed at once; its pages go to another. */
+/* A span is reloaded ahead and freed at once; another span gets its pages. */
 static void free_while_reloading(void)
 {
     make_slots(1);
@@ -346,8 +337,8 @@ static void free_while_reloading(void)
 }
 
 /*
- * A launch that found no pages is about to run on the slot when pages come free, and somebody
- * reloads the span ahead.
+ * A launch that found no pages is about to run on the slot. Then pages come free, and another
+ * thread reloads the span ahead.
  */
 static void reload_before_launch(void)
 {
@@ -360,7 +351,8 @@ static void reload_before_launch(void)
     wait_until_evicted(span);
     CUdeviceptr second = allocate();
     struct ps_span *held_second = begin_use(second);
-    struct ps_span *held = begin_use(span); /* the device is full of spans that launches hold: it stays on its slot */
+    /* the device is full of spans that launches hold, so the span stays on its slot */
+    struct ps_span *held = begin_use(span);
     end_use(held_second);
     EXPECT_INT(0, ps_allocation_free(second, NULL));
     keep_the_device_busy();
@@ -372,7 +364,7 @@ static void reload_before_launch(void)
     expect_device_is_well();
 }
 
-/* A span leaves to a row of two slots, of which the second is still read for another span. */
+/* A span leaves to a row of two slots; the second slot is still being read for another span. */
 static void evict_to_row_being_read(void)
 {
     make_slots(2);
@@ -392,7 +384,9 @@ static void evict_to_row_being_read(void)
     expect_device_is_well();
 }
 
-/* A span leaves to what was the second slot of a row, and is still read as such. */
+/*
+ * A span leaves to the former second slot of a row, which is still being read as part of the row.
+ */
 static void evict_to_slot_of_row_being_read(void)
 {
     make_large_slot(2);
@@ -415,8 +409,8 @@ static void evict_to_slot_of_row_being_read(void)
 }
 
 /*
- * Another thread that has work come after what was queued on the stream, again and again. What went
- * wrong is for the main thread to tell.
+ * Another thread repeatedly orders work after the stream's queued work. The main thread reports its
+ * errors.
  */
 static atomic_bool captures_are_over;
 static atomic_uint wrong_results;
@@ -433,14 +427,14 @@ static void *come_after_uses(void *unused)
         int r = ps_uses_stream_wait(&uses, busy_stream);
         if (!r && driver.fill(busy_bytes, 1, PAGE / sizeof(uint32_t), busy_stream) != CUDA_SUCCESS)
             r = -EIO;
-        if (r && r != -EBUSY) /* else the stream is being captured: later, then */
+        if (r && r != -EBUSY) /* else the stream is being captured: try later */
             atomic_fetch_add(&wrong_results, 1);
         usleep(50);
     }
     return NULL;
 }
 
-/* The stream joins captures of another one, as tracer and driver would have it. */
+/* The stream joins captures of another one, in the way of the tracer and the driver. */
 static void join_while_recording(void)
 {
     CUstream other;
@@ -460,10 +454,10 @@ static void join_while_recording(void)
         ps_capture_may_be_joined(stream->handle, false);
         EXPECT_INT(0, ps_cu.cuStreamWaitEvent(stream->handle, forked, 0));
         ps_capture_was_joined();
-        usleep(400); /* a capture is longer than who looks at the stream first takes to record on it */
+        usleep(400); /* a capture lasts longer than the first thread that looks at the stream takes to record on it */
         EXPECT_INT(0, ps_cu.cuEventRecord(joined, stream->handle));
         EXPECT_INT(0, ps_cu.cuStreamWaitEvent(other, joined, 0));
-        /* Whatever waits for an event that is part of the capture is captured too. */
+        /* A stream that waits for an event of the capture is captured too. */
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
         EXPECT_INT(0, ps_cu.cuStreamIsCapturing(busy_stream, &status));
         EXPECT_INT(CU_STREAM_CAPTURE_STATUS_NONE, status);
@@ -489,8 +483,8 @@ static CUstream captured_stream(unsigned flags)
 }
 
 /*
- * Something waits for uses on the legacy stream while a blocking stream is captured: what is known
- * of those before has a tick, and no other can be had.
+ * Uses on the legacy stream are waited for while a blocking stream is captured. Earlier known uses
+ * have a tick, and no other tick can be made.
  */
 static void wait_for_legacy_in_capture(void)
 {
@@ -513,9 +507,7 @@ static void wait_for_legacy_in_capture(void)
     expect_device_is_well();
 }
 
-/*
- * A stream is destroyed while it is captured: what it was given before is waited for all the same.
- */
+/* A stream is destroyed while it is captured: its earlier work is still waited for. */
 static void destroy_in_capture(void)
 {
     struct ps_uses uses = {.count = 0};
@@ -546,8 +538,8 @@ static bool yes(void)
 }
 
 /*
- * A graph that fills memory of its own, as torch would have it captured; it goes while its launch
- * and a copy of that memory are yet to run.
+ * A graph fills memory of its own, as torch captures it. The graph is destroyed while its launch
+ * and a copy of that memory have yet to run.
  */
 static void graph_goes_while_its_memory_is_read(void)
 {
@@ -583,8 +575,8 @@ static void graph_goes_while_its_memory_is_read(void)
 
 static const struct {
     const char *name;
-    unsigned spans; /* that there is room for on the device */
-    unsigned slots; /* in the slab: where they are what the case makes, no others are made ahead of need */
+    unsigned spans; /* spans that fit on the device */
+    unsigned slots; /* slots in the slab; if the case makes them, no others are made ahead of need */
     void (*run)(void);
 } cases[] = {
     {"free-while-evicting", 2, MANY, free_while_evicting},
@@ -647,7 +639,7 @@ static bool run_seed(size_t i, unsigned seed)
     fflush(NULL);
     pid_t child = fork();
     if (child == 0)
-        _exit(run_in_this_process(i, seed)); /* its helper threads wait for the device: no destructor may meet them */
+        _exit(run_in_this_process(i, seed)); /* its helper threads wait for the device, so no destructor may run */
     waitpid(child, &status, 0);
     if (EXPECT_INT(0, status))
         return true;
@@ -663,10 +655,7 @@ static void run_seeds(size_t i, unsigned first, unsigned seeds)
         wrong += !run_seed(i, seed);
 }
 
-/*
- * The device is asked for in a child: the parent must not open the driver, or its children could
- * not.
- */
+/* A child looks for the device: if the parent opened the driver, its children could not. */
 static bool device_is_simulated(void)
 {
     int status = -1;

@@ -1,7 +1,7 @@
 /*
- * The budget with a driver that has pages for so many bytes, and freed spans whose last use ends
- * when the test says so: who waits for what, and who gets it, when a thread of the program and
- * helper threads want pages at once.
+ * The budget, with a driver that has a given number of pages. The last uses of freed spans end when
+ * the test says so. A thread of the program and helper threads need pages at once. The tests check
+ * who waits for which use, and which thread gets the pages.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -27,8 +27,8 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static bool over[USES_MAX];      /* the use that event number so many stands for */
-static unsigned waits[USES_MAX]; /* threads that wait for it now */
+static bool over[USES_MAX];      /* by event: whether its use is over */
+static unsigned waits[USES_MAX]; /* by event: threads that wait for it now */
 static size_t units_made, units_given_back;
 static uint64_t handles;
 static size_t units_of[256];
@@ -99,7 +99,7 @@ static bool is_waited_for(unsigned event)
     return is;
 }
 
-/* A span on device pages that was freed and is in use until the event's use ends. [locked] */
+/* Frees a span on device pages that is in use until the event's use ends. [locked] */
 static void free_in_use(size_t units, unsigned event)
 {
     struct ps_supply supply;
@@ -125,7 +125,7 @@ static void give_back(struct ps_supply *supply)
     ps_registry_unlock();
 }
 
-/* A thread of the program that wants one unit. */
+/* A thread of the program that needs one unit. */
 static atomic_bool program_done;
 static int program_got;
 static struct ps_supply program_pages;
@@ -154,7 +154,7 @@ static bool program_waits(void)
     return some;
 }
 
-/* A helper thread that wants the whole device, as one does that reloads ahead. */
+/* A helper thread that needs the whole device, like one that reloads ahead. */
 static atomic_bool helper_done;
 static struct ps_supply helper_pages;
 
@@ -190,12 +190,12 @@ static void test_freed_spans_that_all_are_waited_for_are_no_reason_to_give_up(vo
     start_program(&thread);
     EXPECT(COMES_TO(program_waits() || atomic_load(&program_done)));
     usleep(20000);
-    EXPECT(!atomic_load(&program_done)); /* there will be pages: nothing is told otherwise */
+    EXPECT(!atomic_load(&program_done)); /* pages will come: the thread is not told otherwise */
     use_ends(1);
     pthread_join(thread, NULL);
     EXPECT_INT(0, program_got);
 
-    /* The helper had waited first, and left them to the program. */
+    /* The helper thread waited first, and left the pages to the program. */
     EXPECT(!atomic_load(&helper_done));
     give_back(&program_pages);
     EXPECT(COMES_TO(atomic_load(&helper_done)));
@@ -218,7 +218,7 @@ static void test_the_use_that_ends_first_is_waited_for(void)
     start_program(&thread);
     EXPECT(COMES_TO(program_waits()));
     usleep(20000);
-    use_ends(2); /* the other one's goes on */
+    use_ends(2); /* the other span's use goes on */
     EXPECT(COMES_TO(atomic_load(&program_done)));
     use_ends(3);
     pthread_join(thread, NULL);
@@ -229,7 +229,7 @@ static void test_the_use_that_ends_first_is_waited_for(void)
     EXPECT_U64(0, ps_budget.held);
 }
 
-/* The oldest may wait for what this thread is yet to launch. */
+/* The oldest span's use may wait for work that this thread has yet to launch. */
 static void test_a_use_that_does_not_end_holds_up_no_other(void)
 {
     pthread_t thread;
@@ -253,10 +253,7 @@ static void test_a_use_that_does_not_end_holds_up_no_other(void)
     EXPECT_U64(0, ps_budget.held);
 }
 
-/*
- * What nobody wants goes, when its use is over; until then nothing that is wanted goes in its
- * place.
- */
+/* An unwanted span goes when its use is over. Until then no wanted span goes in its place. */
 static void test_what_is_wanted_stays(void)
 {
     ps_registry_lock();
@@ -274,7 +271,7 @@ static void test_what_is_wanted_stays(void)
     ps_registry_unlock();
 }
 
-/* Freed spans of so many units, in this order, whose uses are over. [locked] */
+/* Frees spans of these sizes in units, in this order; their uses are over. [locked] */
 static void free_spans(const size_t *units, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
@@ -283,7 +280,7 @@ static void free_spans(const size_t *units, unsigned count)
         use_ends(i);
 }
 
-/* What is released for so many units, of the freed spans that there are. [locked] */
+/* Returns the units that are released for `units` of room, from the freed spans. [locked] */
 static uint64_t units_given_up_for(size_t units)
 {
     uint64_t before = ps_registry.cached_bytes;
@@ -308,14 +305,14 @@ static void test_as_few_freed_spans_go_as_will_do(void)
     EXPECT_U64(1, ps_registry.cached_bytes / UNIT);
     EXPECT_U64(1, units_given_up_for(4));
     free_spans(sizes, 3);
-    EXPECT_U64(3, units_given_up_for(3)); /* none is enough alone: the largest, and one of the others */
+    EXPECT_U64(3, units_given_up_for(3)); /* none is enough alone: the largest goes, and one of the others */
     EXPECT_U64(1, ps_registry.cached_bytes / UNIT);
     EXPECT_U64(UNIT, ps_page_supply_trim(UNIT));
     ps_registry_unlock();
     ps_budget.limit = UINT64_MAX;
 }
 
-/* Pages of so many units, and back again. [locked] */
+/* Takes pages of `units` and returns them. [locked] */
 static void take_and_return(size_t units)
 {
     struct ps_supply supply;
@@ -327,8 +324,8 @@ static void take_and_return(size_t units)
 }
 
 /*
- * What the driver is given back it clears, with the link's time: while memory is short it gets
- * nothing but what stands in another span's way.
+ * The driver clears pages that it gets back, over the link. While memory is short it gets only
+ * pages that stand in another span's way.
  */
 static void test_pages_stay_while_memory_is_tight(void)
 {
@@ -370,7 +367,7 @@ static void test_pages_stay_while_memory_is_tight(void)
     ps_registry_unlock();
 }
 
-/* The budget has room, and the driver none: what is spare is of more use to it. */
+/* The budget has room, but the driver has none: spare pages are more useful to the driver. */
 static void test_what_is_spare_goes_back_when_the_driver_has_no_more(void)
 {
     struct ps_supply three, two;
@@ -393,7 +390,9 @@ static void test_what_is_spare_goes_back_when_the_driver_has_no_more(void)
     ps_registry_unlock();
 }
 
-/* How much there is is learnt from the driver: what was there all the time tells nothing. */
+/*
+ * The amount of memory is learnt from the driver. Memory that was there all the time shows nothing.
+ */
 static void test_a_refusal_is_remembered_until_the_driver_has_more(void)
 {
     struct ps_supply three, two;

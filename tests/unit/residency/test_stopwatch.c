@@ -1,6 +1,6 @@
 /*
- * The stopwatch with a driver that has a clock of its own: what is told of launches and waits,
- * when, and in which order; and that a steady program makes no events.
+ * The stopwatch, with a driver that has a clock of its own. The tests check its reports of launches
+ * and waits, their time and their order. A steady program makes no events.
  */
 #include <stdlib.h>
 
@@ -16,12 +16,12 @@
 /* ---- the driver ---- */
 
 static struct {
-    uint64_t at_ns; /* where the stream was, in device time */
+    uint64_t at_ns; /* the stream's place, in device time */
     bool alive;
 } events[EVENTS_MAX];
 static unsigned made, destroyed, records;
-static uint64_t queued_ns;              /* device time at the end of what is queued, on any stream */
-static uint64_t device_ns = UINT64_MAX; /* how far the device has come */
+static uint64_t queued_ns;              /* device time at the end of the queued work, on any stream */
+static uint64_t device_ns = UINT64_MAX; /* the device time that the device has reached */
 
 static CUresult CUDAAPI create_event(CUevent *event, unsigned int flags)
 {
@@ -81,7 +81,7 @@ static void wait_then_launch(uint64_t wait_ns, uint64_t ns)
     launch(stream, ns);
 }
 
-/* Whatever was left by the test before. */
+/* Clears what the previous test left. */
 static void begin(void)
 {
     device_ns = UINT64_MAX;
@@ -106,7 +106,7 @@ static void test_durations_while_they_are_wanted(void)
 {
     begin();
     ps_stopwatch_learn(true);
-    launch(stream, 1 * MS); /* the first has nothing to begin from */
+    launch(stream, 1 * MS); /* the first launch has no start time */
     launch(stream, 2 * MS);
     launch(stream, 3 * MS);
     EXPECT_U64(2, ps_stopwatch_read(samples, SAMPLES));
@@ -140,8 +140,8 @@ static void test_waits_alone_when_durations_are_not_wanted(void)
 }
 
 /*
- * Several reasons to wait before one launch are one wait, from the first on; a wait of the host is
- * one of the main stream.
+ * Several waits before one launch are one wait, from the first on. A wait of the host is one of the
+ * main stream.
  */
 static void test_waits_that_come_together(void)
 {
@@ -205,7 +205,7 @@ static void test_the_stream_that_launches_most_is_the_one(void)
 }
 
 /*
- * FSDP's collectives lie on several streams, which together may launch more than the one that
+ * FSDP's collectives are on several streams. Together these may launch more than the stream that
  * computes.
  */
 static void test_many_streams_together_are_none(void)
@@ -221,7 +221,7 @@ static void test_many_streams_together_are_none(void)
     launch(stream, 2 * MS);
     launch(stream, 2 * MS);
     EXPECT(ps_stopwatch_read(samples, SAMPLES) >= 1);
-    for (int i = 0; i < 20000; i++) { /* one that launches hardly more */
+    for (int i = 0; i < 20000; i++) { /* a stream that launches hardly more */
         launch(i % 19 < 9 ? stream : other, 1);
         ps_stopwatch_read(samples, SAMPLES);
     }
@@ -236,7 +236,7 @@ static void test_a_steady_program_makes_no_events(void)
     for (int round = 0; round < 5; round++) {
         unsigned made_before = made, destroyed_before = destroyed;
         begin();
-        for (int i = 0; i < 100; i++) /* as many waits as the host may be ahead of the device, and more */
+        for (int i = 0; i < 100; i++) /* more waits than the host may be ahead of the device */
             wait_then_launch(1 * MS, 1 * MS);
         EXPECT_U64(100, ps_stopwatch_read(samples, SAMPLES));
         if (round) {
@@ -266,7 +266,7 @@ static void test_more_than_can_be_kept(void)
     expect_sample(&samples[0], 6101, 5 * MS, false);
 }
 
-/* All streams are of the context that there is. */
+/* All streams belong to the one context. */
 static CUresult CUDAAPI context_of_stream(CUstream of, CUcontext *context)
 {
     (void)of;

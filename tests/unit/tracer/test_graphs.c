@@ -1,6 +1,6 @@
 /*
- * Executable graphs: what each names once it was made, and once its nodes were changed, one or all;
- * with a driver that has graphs of our own making.
+ * Executable graphs: the spans that each names after it was made, and after one or all of its nodes
+ * were changed. The driver has graphs of the test's own making.
  */
 #include "tracer/graphs.h"
 
@@ -14,7 +14,10 @@
 #define UNITS 64u
 #define BASE 0x200000000000u /* of the span reservation */
 
-/* The driver's, which are not ours to define: a handle is a pointer to one of these. */
+/*
+ * The driver's graph and node, which only the driver defines. A handle here is a pointer to one of
+ * these.
+ */
 struct node {
     CUgraphNodeType type;
     CUdeviceptr a, b;
@@ -67,7 +70,7 @@ static CUresult CUDAAPI get_child(CUgraphNode node, CUgraph *child)
     return CUDA_SUCCESS;
 }
 
-/* A kernel without parameters; `a`: whether kernels may change it. */
+/* A kernel without parameters. `a` is whether kernels may change it. */
 static CUresult CUDAAPI get_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *kernel)
 {
     (void)node;
@@ -98,7 +101,7 @@ static CUresult CUDAAPI get_name(const char **name, CUfunction function)
     return CUDA_SUCCESS;
 }
 
-/* ---- what is named, a bit for each unit ---- */
+/* ---- the named spans, a bit for each unit ---- */
 
 #define BIT(number) (UINT64_C(1) << (number))
 #define NOT_KNOWN UINT64_MAX
@@ -128,7 +131,8 @@ static int one, two; /* handles of executables */
 static const CUgraphExec first = (CUgraphExec)&one, second = (CUgraphExec)&two;
 
 /*
- * A fill of unit 1, a copy of 2 from 3, a child that fills 4 and copies 5 to 6, and an empty one.
+ * Makes a fill of unit 1 and a copy of 2 from 3. A child fills 4 and copies 5 to 6; one node is
+ * empty.
  */
 static void make(void)
 {
@@ -156,7 +160,7 @@ static void test_made(void)
     EXPECT_U64(MADE, names(first));
     nodes[0].a = unit(9); /* a graph's nodes are its own */
     EXPECT_U64(MADE, names(first));
-    ps_graph_instantiated(first, (CUgraph)&whole, false); /* the handle, given out again */
+    ps_graph_instantiated(first, (CUgraph)&whole, false); /* the handle is given out again */
     EXPECT_U64((MADE & ~BIT(1)) | BIT(9), names(first));
     ps_graph_destroyed(first);
     EXPECT_U64(NOT_KNOWN, names(first));
@@ -168,7 +172,7 @@ static void test_made(void)
 static void test_one_node(void)
 {
     make();
-    for (unsigned number = 10; number < 20; number++) { /* what it was given before is given up */
+    for (unsigned number = 10; number < 20; number++) { /* its earlier addresses are dropped */
         ps_graph_addresses_changed(first, node(0), unit(number), 0);
         EXPECT_U64((MADE & ~BIT(1)) | BIT(number), names(first));
     }
@@ -186,14 +190,17 @@ static void test_one_node(void)
     ps_graph_addresses_changed(second, node(1), unit(40), 0);
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4), names(first));
     EXPECT_U64(BIT(1) | BIT(40) | BIT(30) | BIT(5) | BIT(6), names(second));
-    /* One that was not there when it was made: what the others touch is still touched. */
+    /*
+     * A node that did not exist when the executable was made: the other nodes' spans are still
+     * named.
+     */
     ps_graph_addresses_changed(first, (CUgraphNode)&later[0], unit(50), 0);
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(50), names(first));
     ps_graph_addresses_changed(first, (CUgraphNode)&later[0], unit(51), 0);
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(51), names(first));
     ps_graph_destroyed(first);
     ps_graph_destroyed(second);
-    ps_graph_addresses_changed(first, node(0), unit(1), 0); /* nobody's */
+    ps_graph_addresses_changed(first, node(0), unit(1), 0); /* the executable is unknown */
     EXPECT_U64(NOT_KNOWN, names(first));
 }
 
@@ -205,13 +212,14 @@ static void test_all_nodes(void)
     ps_graph_addresses_changed(first, node(0), unit(10), 0);
     ps_graph_updated(first, (CUgraph)&other);
     EXPECT_U64(BIT(20) | BIT(21) | BIT(22) | BIT(23), names(first));
-    /* Which of these a node of the first graph now is nobody knows. */
+    /* It is unknown which of these a node of the first graph is now. */
     ps_graph_addresses_changed(first, node(0), unit(10), 0);
     ps_graph_addresses_changed(first, node(0), unit(11), 0);
     EXPECT_U64(BIT(20) | BIT(21) | BIT(22) | BIT(23) | BIT(11), names(first));
     ps_graph_updated(first, (CUgraph)&whole);
     EXPECT_U64(MADE, names(first));
-    ps_graph_addresses_changed(first, node(0), unit(12), 0); /* it took over its own, whose names these are */
+    /* it took over nodes of its own, which have these handles */
+    ps_graph_addresses_changed(first, node(0), unit(12), 0);
     EXPECT_U64((MADE & ~BIT(1)) | BIT(12), names(first));
     ps_graph_destroyed(first);
 }
@@ -223,7 +231,7 @@ static void test_unknown(void)
     EXPECT_U64(NOT_KNOWN, names(first));
     ps_graph_addresses_changed(first, node(0), unit(10), 0);
     EXPECT_U64(NOT_KNOWN, names(first));
-    ps_graph_addresses_changed(first, node(1), unit(11), 0); /* it can be read again */
+    ps_graph_addresses_changed(first, node(1), unit(11), 0); /* the graph can be read again */
     EXPECT_U64(BIT(10) | BIT(11) | BIT(4) | BIT(5) | BIT(6), names(first));
     nodes_fail = true;
     ps_graph_child_changed(first, node(2), (CUgraph)&child);
@@ -244,7 +252,7 @@ static void test_unknown(void)
     ps_graph_destroyed(second);
 }
 
-/* A kernel that other kernels may give other parameters makes its graph unknown. */
+/* If other kernels may give a kernel other parameters, its graph becomes unknown. */
 static void test_kernels(void)
 {
     make();
@@ -271,7 +279,7 @@ static void test_values(void)
 }
 
 /*
- * What the calls that change a graph say is read when they have succeeded; one that failed has
+ * The parameters of calls that change a graph are read after the call succeeded. A failed call has
  * changed nothing.
  */
 static void test_calls(void)

@@ -1,6 +1,6 @@
 /*
- * Which layer a thread is in, by the markers of the API, of NVTX and of kernels. Each case in a
- * process of its own: the source is chosen once.
+ * The layer of a thread, by the markers of the API, of NVTX and of kernels. Each case runs in a
+ * process of its own, because the source is chosen once.
  */
 #include "plan/layers.h"
 
@@ -44,7 +44,7 @@ static void test_nothing_marked(void)
     choose(PS_LAYERS_AUTO, "");
     EXPECT_U64(0, now().stretch);
     EXPECT(is(now(), NOWHERE));
-    ps_layers_end(); /* of nothing */
+    ps_layers_end(); /* it ends nothing */
     EXPECT_U64(0, now().stretch);
     EXPECT_U64(1, ps_layers_figures().unbalanced);
 }
@@ -65,7 +65,7 @@ static void test_api(void)
     char name[16] = "block";
     uint64_t last;
 
-    /* Before the set-up has chosen anything. */
+    /* Before the set-up has chosen a source. */
     ps_layers_begin(name, 3, FORWARD);
     strcpy(name, "gone");
     EXPECT(is(now(), 3, FORWARD, "block"));
@@ -91,7 +91,7 @@ static void test_api(void)
     EXPECT_U64(1, ps_layers_figures().unbalanced);
     EXPECT_U64(2, ps_layers_figures().markers);
 
-    /* Deeper than what is kept: no layer is lost or found by it. */
+    /* Deeper than the kept levels: this loses no layer and finds none. */
     ps_layers_begin("outer", 1, FORWARD);
     for (int i = 0; i < 200; i++)
         ps_layers_begin("inner", 2, FORWARD);
@@ -151,7 +151,7 @@ static void test_threads(void)
     uint64_t ours = now().stretch;
     on_another_thread(&other);
     EXPECT(is(other.seen[0], NOWHERE));
-    EXPECT_U64(1, other.seen[0].stretch); /* there are markers, and it has met none */
+    EXPECT_U64(1, other.seen[0].stretch); /* there are markers, and this thread has met none */
     EXPECT(is(other.seen[1], 9, BACKWARD, "theirs"));
     EXPECT(is(other.seen[2], NOWHERE));
     EXPECT(other.seen[2].stretch > other.seen[1].stretch && other.seen[1].stretch > ours);
@@ -166,7 +166,7 @@ static void test_ranges(void)
     choose(PS_LAYERS_NVTX, "layer *");
     EXPECT_U64(0, now().stretch);
     EXPECT_INT(0, ps_layers_range_push(NULL, "step 17"));
-    EXPECT_U64(0, now().stretch); /* not matched: nothing is marked */
+    EXPECT_U64(0, now().stretch); /* no match: nothing is marked */
     EXPECT_INT(1, ps_layers_range_push(NULL, "layer 3 forward"));
     EXPECT(is(now(), 3, FORWARD, "layer 3 forward"));
     uint64_t last = now().stretch;
@@ -217,12 +217,12 @@ static void test_started_ranges(void)
              second = ps_layers_range_start("layer 2 forward");
     EXPECT(first && none && second && first != second && none != first);
     EXPECT(is(now(), 2, FORWARD, "layer 2 forward"));
-    /* On every thread, but for what a thread has pushed itself. */
+    /* This holds on each thread, except for ranges that a thread has pushed itself. */
     on_another_thread(&other);
     EXPECT(is(other.seen[0], 7, BACKWARD, "layer 7 backward"));
     EXPECT(is(other.seen[1], 2, FORWARD, "layer 2 forward"));
     EXPECT(other.seen[1].stretch > other.seen[0].stretch);
-    /* They end in any order. */
+    /* Ranges end in any order. */
     ps_layers_range_end(first);
     EXPECT(is(now(), 2, FORWARD, "layer 2 forward"));
     ps_layers_range_end(none);
@@ -238,7 +238,7 @@ static void test_started_ranges(void)
     EXPECT_U64(last, other.seen[0].stretch);
 }
 
-/* Many at once, each of whom finds itself where it is; for the sanitizers too. */
+/* Many threads at once, each of which finds its own place; also for the sanitizers. */
 static void *wander(void *arg)
 {
     uint32_t me = (uint32_t)(uintptr_t)arg;
@@ -252,7 +252,7 @@ static void *wander(void *arg)
             return arg;
         uint64_t id = ps_layers_range_start("layer 7777 backward");
         ps_layers_range_pop(NULL);
-        layer = now(); /* somebody's started range, or none by now: not before our own */
+        layer = now(); /* a started range of another thread, or none by now: not before our own */
         if (layer.number != 7777)
             return arg;
         ps_layers_range_end(id);
@@ -268,7 +268,7 @@ static void test_many_threads(void)
     choose(PS_LAYERS_NVTX, "layer *");
     for (uintptr_t i = 0; i < 4; i++)
         EXPECT_INT(0, pthread_create(&threads[i], NULL, wander, (void *)(i + 1)));
-    for (int i = 0; i < 60; i++) { /* children born in the midst of it can go on */
+    for (int i = 0; i < 60; i++) { /* children born meanwhile can go on */
         int status = 1;
         pid_t child = fork();
         if (child == 0) {
@@ -290,8 +290,8 @@ static void test_many_threads(void)
 }
 
 /*
- * Names that don't say the direction: forward the first time in a step, backward the second;
- * unnumbered ones by the order of appearance.
+ * Names without a direction: forward the first time in a step, backward the second. Unnumbered
+ * names are numbered by the order of appearance.
  */
 static void test_turns(void)
 {
@@ -304,7 +304,7 @@ static void test_turns(void)
             EXPECT(is(now(), PS_LAYERS_UNNUMBERED + (order[i][0] == 'd'), i < 2 ? FORWARD : BACKWARD, order[i]));
             ps_layers_range_pop(NULL);
         }
-        /* An evaluation, which has no backward, would turn them round but for the mark. */
+        /* An evaluation, which has no backward, would swap the directions without the mark. */
         ps_layers_range_push(NULL, "encoder");
         ps_layers_range_pop(NULL);
         ps_layers_step();
@@ -367,7 +367,7 @@ static void test_names(void)
 static unsigned asked;
 static const char *const kernel_names[] = {"gemm", "norm_fwd", "norm_bwd", "norm"};
 
-/* A driver in which the handle is the name's number, times sixteen, plus one thousand. */
+/* A driver in which the handle is the number in the name, times sixteen, plus one thousand. */
 static CUresult name_of_kernel(const char **name, CUkernel kernel)
 {
     asked++;
@@ -410,14 +410,14 @@ static void test_kernels(void)
         }
     }
     EXPECT_U64(3, asked);
-    /* Backward beyond the first layer, and a name that does not say: no layer of the model. */
+    /* Backward beyond the first layer, and a name without a direction: no layer of the model. */
     EXPECT(is(ps_layers_now(kernel(2)), PENSTOCK_NEVER, BACKWARD, "norm_bwd"));
     EXPECT(is(ps_layers_now(kernel(2)), PENSTOCK_NEVER, BACKWARD, "norm_bwd"));
     EXPECT(is(ps_layers_now(kernel(3)), PENSTOCK_NEVER, PENSTOCK_DIRECTION_NONE, "norm"));
     EXPECT(is(ps_layers_now(kernel(1)), 0, FORWARD, "norm_fwd"));
     /* A copy names no kernel. */
     EXPECT(is(ps_layers_now(NULL), 0, FORWARD, "norm_fwd"));
-    /* Forward alone goes on counting until the program says that a step is over. */
+    /* Forward alone continues to count until the program says that a step is over. */
     EXPECT(is(ps_layers_now(kernel(1)), 1, FORWARD, "norm_fwd"));
     ps_layers_step();
     EXPECT(is(ps_layers_now(kernel(0)), 1, FORWARD, "norm_fwd"));
@@ -430,7 +430,7 @@ static void test_kernels(void)
     EXPECT_U64(1, asked);
 }
 
-/* Nobody's name is asked for unless the setting wants it. */
+/* No kernel's name is asked for unless the setting requires it. */
 static void test_no_kernels(void)
 {
     ps_cu.cuKernelGetName = name_of_kernel;

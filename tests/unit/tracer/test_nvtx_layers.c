@@ -1,7 +1,7 @@
 /*
- * Penstock as NVTX's injection library: the real NVTX of the toolkit's headers in this program,
- * attached by the one way it has that needs no shared object. What is pushed, popped, started and
- * ended in every form is the layer that a launch of the thread would be in.
+ * Penstock as NVTX's injection library. The real NVTX of the toolkit's headers is in this program,
+ * attached in the only way that needs no shared object. Ranges of each form, pushed, popped,
+ * started and ended, are the layer that a launch of the thread would be in.
  */
 #include <nvtx3/nvToolsExt.h>
 
@@ -14,7 +14,7 @@
 
 int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table);
 
-/* The name of the layer that this thread is in, "" outside. */
+/* Returns the name of the layer that this thread is in, "" outside. */
 static const char *here(void)
 {
     struct ps_recorded_layer layer = ps_layers_now(NULL);
@@ -111,8 +111,7 @@ static void test_start_and_end(void)
 }
 
 /*
- * Where ranges are not asked for, NVTX is told that nobody wants them: it does nothing from then
- * on.
+ * If ranges are not asked for, NVTX learns that nothing wants them: it does nothing from then on.
  */
 static void test_not_asked_for(void)
 {

@@ -1,6 +1,6 @@
 /*
- * The task of a run of `penstock verify`: which lines are read, which are refused, and which spans
- * are meant.
+ * The task of a run of `penstock verify`. The tests check which lines are read or refused, and the
+ * spans that they mean.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -74,7 +74,7 @@ static void test_which_spans(void)
     EXPECT(wants(4096, 3, 77, false) && wants(8192, 0, 0, true));
     EXPECT(!wants(4096, 0, 0, false) && !wants(8192, 3, 0, false));
 
-    /* One that outlives the step, and one that is born at the 5th of each 27 launches. */
+    /* One span outlives the step, and one is born at the 5th of each 27 launches. */
     EXPECT_INT(0, read_task("bare 0 0 f\nspare 4096 3\nspare-each 8192 59 27\n"));
     EXPECT(!wants(4096, 3, 0, false) && wants(4096, 4, 0, false));
     EXPECT(!wants(8192, 0, 5, false) && !wants(8192, 9, 86, false) && wants(8192, 0, 6, false) &&
