@@ -264,8 +264,8 @@ static enum answer meets(const struct ps_span_rule *rule, const struct ps_span_f
         return NO;
     if (rule->by_nth && facts->nth == PS_SPAN_UNKNOWN_NTH)
         return NOT_KNOWN;
+    /* The span may turn out to be born in each step; then `nth` says nothing about it. */
     if (!facts->learnt)
-        /* The span may turn out to be born in each step; then `nth` says nothing about it. */
         return rule->by_number || rule->by_name || rule->by_birth || rule->by_class || (rule->by_nth && rule->include)
                    ? NOT_KNOWN
                    : YES;

@@ -1,5 +1,5 @@
 /*
- * A step of two spans whose playback can be worked out by hand: one byte takes a nanosecond, so
+ * A step of two spans whose playback can be worked out by hand. One byte takes a nanosecond, so
  * bytes are times. There is room for other steps as small.
  */
 #ifndef PENSTOCK_TESTS_UNIT_TWO_SPANS_H
