@@ -74,7 +74,9 @@ static uint32_t launch_at(const struct work *w, uint32_t position)
 /* Returns the position of the first launch at or after a moment, which may be in the next round. */
 static uint32_t position_after(const struct work *w, uint32_t moment)
 {
-    return position_of(w, ps_launch_from(w->step, moment) % w->step->launches);
+    uint32_t launch = ps_launch_from(w->step, moment);
+
+    return position_of(w, launch == w->step->launches ? 0 : launch);
 }
 
 /* ---- visits ---- */

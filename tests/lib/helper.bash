@@ -58,6 +58,9 @@ some_of() {
     done
 }
 
+# by_turn N: where fewer runs are wanted every Nth of a file's tests runs, others with each commit
+by_turn() { ! is_short || [ $(((BATS_TEST_NUMBER + ${PENSTOCK_TEST_TURN:-0}) % $1)) -eq 0 ] || skip "its turn is with another commit"; }
+
 # --- what a test needs ---------------------------------------------------------------------------------------------------------------------
 # requires WORD...: skips this test unless every word holds. The vocabulary is here and nowhere else; an unknown word fails the test.
 # In strict mode a word that a machine without a GPU can satisfy (all but gpu, gpu2, torch and what set-up doesn't bring) fails instead of skipping, and on a GPU

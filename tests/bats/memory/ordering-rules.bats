@@ -17,11 +17,8 @@ setup_file() {
 setup() {
     helper_setup
     requires sim samples jq release
-    ! is_left_out || skip "its turn is with another commit"
+    [ "$BATS_TEST_NUMBER" -le 3 ] || by_turn 6
 }
-
-# is_left_out: where the tests are to be short (CI), a quarter of the rules have their turn with each commit
-is_left_out() { is_short && [ "$BATS_TEST_NUMBER" -gt 3 ] && [ $(((BATS_TEST_NUMBER + PENSTOCK_TEST_TURN) % 4)) -ne 0 ]; }
 
 # without RULE COMMAND...: with the rule taken away the command fails
 without() {
