@@ -8,6 +8,7 @@ load ../../lib/small_trainer
 setup() {
     helper_setup 60
     requires sim samples jq
+    by_turn 2
 }
 
 BLOCK=$((104 * 16384))  # of the training

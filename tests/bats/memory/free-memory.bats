@@ -4,7 +4,7 @@
 load ../../lib/helper
 load ../../lib/small_trainer
 
-setup() { helper_setup 60; }
+setup() { helper_setup 60 && by_turn 2; }
 
 build_meminfo() {
     build_probe meminfo <<'END'

@@ -71,6 +71,7 @@ done_in() {
 }
 
 @test "the same where plans are followed, and left when a step departs from them" {
+    by_turn 2
     mapfile -t names < <(workloads '^plan')
     seeds plan --first 400001 --seeds $((SEEDS / 8)) --policy plan "${names[@]}"
     seeds layers --first 500001 --seeds $((SEEDS / 8)) --policy layers "${names[@]}"
@@ -149,6 +150,7 @@ left_after() {
 }
 
 @test "what Penstock keeps does not grow with the steps" {
+    by_turn 2
     left_after 40
     left_after 480
     for kind in handles mappings reservations events streams plain pooled pinned registered; do

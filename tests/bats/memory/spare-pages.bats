@@ -5,7 +5,7 @@
 load ../../lib/helper
 load ../../lib/small_trainer
 
-setup() { helper_setup 60; }
+setup() { helper_setup 60 && by_turn 2; }
 
 # Spans of several sizes that come and go in turn beside 20 that stay, so that each takes pages of others; what all of them hold is looked at.
 build_sizes() {

@@ -72,6 +72,7 @@ PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost
                 (.moves >= 0) and (.gaps | all([.from_ns, .to_ns] | all(type == "number")))))))'
 
 @test "what was learnt and planned has every field, and its layers add up" {
+    by_turn 2
     local whole=("${TRAINER[@]}") path
     TRAINER=("${TRAINER[@]/--steps=3/--steps=30}")
     train

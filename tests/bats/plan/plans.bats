@@ -7,6 +7,7 @@ load ../../lib/small_trainer
 setup() {
     helper_setup
     requires sim samples jq plain
+    by_turn 2
 }
 
 # --- by hand: at which launch each copy is queued ------------------------------------------------------------------------------------------------

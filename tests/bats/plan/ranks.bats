@@ -58,7 +58,7 @@ job() {
 
 # planned_by RANK: what the first plan was made by that ranks of the machine have told each other, in ms: as all have it, and as the rank itself measured it
 planned_by() {
-    sed -nE 's/^penstock: rank [0-9]+: policy: a step of [0-9]+ launches is planned by the figures of 2 ranks: ([0-9]+) ms without transfers, ([0-9]+) by .*/\1 \2/p' "out.$1" |
+    sed -nE 's/^penstock: rank [0-9]+: policy: a step of [0-9]+ launches is planned with the timings of 2 ranks: ([0-9]+) ms without transfers, ([0-9]+) ms by .*/\1 \2/p' "out.$1" |
         head -n 1
 }
 

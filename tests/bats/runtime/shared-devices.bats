@@ -147,9 +147,9 @@ END
 @test "doctor: a device that others use, and one of which less may be had" {
     requires sim
     run_command doctor
-    lacks "$output" 'in use, most by others|may have'
+    lacks "$output" 'in use, mostly by others|may use'
     CUDASIM_MEMORY=1000MiB CUDASIM_OTHERS=600MiB run_command doctor
-    contains "$output" '^note: device 0: 600 MiB are in use, most by others - .* under 400 MiB'
+    contains "$output" '^note: device 0: 600 MiB are in use, mostly by others - .* below 400 MiB'
     CUDASIM_MEMORY=1000MiB CUDASIM_LIMIT=300MiB run_command doctor
-    contains "$output" '^note: device 0: this process may have 300 MiB of it - '
+    contains "$output" '^note: device 0: this process may use 300 MiB of it - '
 }
