@@ -158,7 +158,7 @@ hardened() {
 sample_suite() {
     mkdir -p tree/tests/bats/room tree/tests/lib tree/build/unit
     cp -r "$ROOT/scripts" "$ROOT/include" tree/
-    cp "$ROOT/tests/lib/helper.bash" tree/tests/lib/
+    cp "$ROOT"/tests/lib/{helper,patience}.bash tree/tests/lib/
     sed 's/^TEST /@test /' >tree/tests/bats/room/sample.bats # bats would take an @test in a here-document for one of this file
 }
 

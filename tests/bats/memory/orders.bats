@@ -7,6 +7,7 @@ load ../../lib/helper
 setup() {
     helper_setup 60
     requires samples
+    by_turn 3
     WRONG=0
 }
 

@@ -9,6 +9,7 @@ RECORDING=$ROOT/tests/recordings/h200-llama-56GiB.gz
 setup() {
     helper_setup
     requires sim samples jq python plain
+    by_turn 2
     LONG=("$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=1000000)
 }
 
