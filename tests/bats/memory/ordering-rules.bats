@@ -31,13 +31,14 @@ without() {
 trainers_need() {
     local rule=$1 percent=$2 runs
     shift 2
-    local seeds=("$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$MUTANT/libpenstock.so" --limit 10 --percent "$percent")
-    without "$rule" "${seeds[@]}" --seeds $SEEDS --stop "$@"
+    local seeds=("$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$MUTANT/libpenstock.so" --percent "$percent")
+    without "$rule" "${seeds[@]}" --limit 10 --seeds $SEEDS --stop "$@"
     ended_with 1
     contains "$output" '^FAIL '
     runs=$(sed -nE 's/^seeds: ([0-9]+) runs .*/\1/p' <<<"$output")
     grep -m 1 '^FAIL ' <<<"$output" | cut -c 1-150 | sed "s/^/# /" >&3
-    run "${seeds[@]}" --seeds "$runs" "$@"
+    # With the rule nothing hangs; beside busy neighbours a run may take long.
+    run "${seeds[@]}" --limit 60 --seeds "$runs" "$@"
     ended_with 0
 }
 

@@ -71,7 +71,6 @@ done_in() {
 }
 
 @test "the same where plans are followed, and left when a step departs from them" {
-    by_turn 2
     mapfile -t names < <(workloads '^plan')
     seeds plan --first 400001 --seeds $((SEEDS / 8)) --policy plan "${names[@]}"
     seeds layers --first 500001 --seeds $((SEEDS / 8)) --policy layers "${names[@]}"
