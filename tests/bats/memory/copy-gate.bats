@@ -9,7 +9,7 @@ load ../../lib/small_trainer
 setup() {
     helper_setup
     requires sim samples plain jq
-    by_turn 2
+    by_turn 4
 }
 
 MODEL=("$SAMPLES/mlp" --layers=12 --width=64 --batch=4096)

@@ -9,6 +9,7 @@ setup() {
     # A fault makes a program slower at most; a minute is a hang.
     helper_setup 20
     requires samples jq
+    by_turn 2
 }
 
 # with_libraries NAME...: a copy of the simulated device's libraries, in ./sim and used from now on, without the named ones

@@ -9,6 +9,7 @@ load ../../lib/small_trainer
 setup() {
     helper_setup 60
     requires sim samples jq
+    by_turn 2
 }
 
 # plainly SAMPLE ARGUMENT...: it without Penstock; sets PEAK, the bytes that it held at its peak

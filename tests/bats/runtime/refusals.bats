@@ -9,6 +9,7 @@ setup() {
     # A fault makes a program slower at most; a minute is a hang.
     helper_setup 20
     requires sim samples jq
+    by_turn 2
 }
 
 # stands_aside PATTERN: the last run was that of the plain program, one line says why, and so does the report
