@@ -7,10 +7,8 @@ load ../../lib/helper
 setup() {
     helper_setup
     requires sim samples jq release
+    by_turn 5 # building for a sanitizer takes longest
 }
-
-# turn_of N: where the tests are to be short (CI), one of them has its turn with each commit: building for a sanitizer takes longest
-turn_of() { ! is_short || [ $((PENSTOCK_TEST_TURN % 5)) -eq "$1" ] || skip "its turn is with another commit"; }
 
 # What one variant needs, and no more.
 build_variant() {
@@ -77,7 +75,6 @@ directed_cases_are_clean() {
 }
 
 @test "AddressSanitizer and UndefinedBehaviorSanitizer have nothing to say" {
-    turn_of 0
     build_variant address asan
     is_instrumented asan __asan_init
     is_instrumented asan __ubsan_handle
@@ -99,7 +96,6 @@ prepare_thread_sanitizer() {
 }
 
 @test "ThreadSanitizer has nothing to say of the trainers" {
-    turn_of 1
     prepare_thread_sanitizer
     trainers_are_clean tsan --scheduler threads
 }
@@ -117,7 +113,6 @@ threads_are_clean() {
 }
 
 @test "ThreadSanitizer has nothing to say of NCCL's calls, and of memory that programs map themselves" {
-    turn_of 2
     prepare_thread_sanitizer
     threads_are_clean ^nccl collectives
     threads_are_clean ^mapp arena mapped
@@ -125,7 +120,6 @@ threads_are_clean() {
 
 @test "ThreadSanitizer has nothing to say of several devices" {
     local words
-    turn_of 4
     prepare_thread_sanitizer
     env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "-j$(nproc)" SAN=thread build/tsan/samples/devices >&2
     BUILD=$ROOT/build/tsan PENSTOCK_SO=$ROOT/build/tsan/libpenstock.so SIM=$ROOT/build/tsan/sim
@@ -139,7 +133,6 @@ threads_are_clean() {
 }
 
 @test "ThreadSanitizer has nothing to say of plans and of moments that are hard to come by" {
-    turn_of 3
     prepare_thread_sanitizer
     runs_with_plans_are_clean tsan --scheduler threads
     directed_cases_are_clean tsan

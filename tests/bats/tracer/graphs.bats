@@ -198,16 +198,19 @@ END
 }
 
 @test "a graph's launch is about what its nodes have then, not about what they had: with room for one launch's memory, none finds its own on the host" {
-    local tracer
+    local tracer try
     for tracer in cupti hook; do
-        run_penstock PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET=24MiB PENSTOCK_GUARD=unmap PENSTOCK_TRACER=$tracer "$SAMPLES/hostile" graph-changes 16 4
-        goes_on
-        sound untouched
-        said
-        equal 8 "$(report graph_launches)" "launches of the graph"
-        equal 0 "$(report graph_launches_unknown)" "launches of which it is not known"
-        # Beside busy neighbours one may give up waiting for room; were it the rule, each launch would.
-        at_most 1 "$(report accesses_on_slot)" "accesses to what there was no room for"
+        # Beside busy neighbours a launch may give up waiting for room, by time. So of three runs one must have no such launch.
+        for try in 1 2 3; do
+            run_penstock PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET=24MiB PENSTOCK_GUARD=unmap PENSTOCK_TRACER=$tracer "$SAMPLES/hostile" graph-changes 16 4
+            goes_on
+            sound untouched
+            said
+            equal 8 "$(report graph_launches)" "launches of the graph"
+            equal 0 "$(report graph_launches_unknown)" "launches of which it is not known"
+            [ "$(report accesses_on_slot)" -ne 0 ] || break
+        done
+        equal 0 "$(report accesses_on_slot)" "accesses to what there was no room for"
         at_least 50 "$(report reloads)" reloads
     done
 }
