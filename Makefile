@@ -129,7 +129,7 @@ endif
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' '$(1)' '$(2)')
 
-.PHONY: all everything demo test check bench install uninstall dist deb wheel clean distclean help setup sim units samples FORCE
+.PHONY: all everything demo test test-all check bench install uninstall dist deb wheel clean distclean help setup sim units samples FORCE
 
 # What is installed; and beside it what tests, measures and shows it.
 all: $(library) $(tools) $(pages) $(completions) $(report_page)
@@ -297,6 +297,9 @@ test:
 	$(Q)$(MAKE) --no-print-directory $(jobs) everything
 	$(Q)scripts/dev/test --build $(OUT) $(TESTS)
 
+test-all:
+	$(Q)PENSTOCK_TEST_SEEDS=2000 $(MAKE) --no-print-directory test
+
 check:
 	$(Q)scripts/dev/setup test
 	$(Q)$(MAKE) --no-print-directory $(jobs) $(OUT)/libpenstock.so $(tools)
@@ -381,6 +384,7 @@ help:
 	@echo 'make everything that, the simulated device, samples, unit tests and benchmarks'
 	@echo 'make demo       set up, build, and show the main job on the simulated device'
 	@echo 'make test       set up, build, and run every test   (TESTS="memory orders unit" for some of them)'
+	@echo 'make test-all   the same with 2,000 seeds instead of 80, and the longest files whole, of which make test runs a part with each commit'
 	@echo 'make check      style gates, exported symbols, purity of policy/'
 	@echo 'make bench      benchmarks of the fast paths, learning and planning'
 	@echo 'make install    PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=   (and make uninstall)'

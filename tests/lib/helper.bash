@@ -9,6 +9,7 @@ BUILD=${PENSTOCK_TEST_BUILD:-build/release}
 [[ "$BUILD" == /* ]] || BUILD=$ROOT/$BUILD
 DEVICE=${PENSTOCK_TEST_DEVICE:-sim}
 STRICT=${PENSTOCK_TEST_STRICT:-}
+: "${PENSTOCK_TEST_SEEDS:=80}" # make test-all: 2000
 SIM=$BUILD/sim
 SAMPLES=$BUILD/samples
 PENSTOCK_SO=$BUILD/libpenstock.so
@@ -43,8 +44,8 @@ helper_setup() {
     REPORT=$WORK/report.json
 }
 
-# is_short: fewer runs than usual are wanted, as CI does, which has little time
-is_short() { [ "${PENSTOCK_TEST_SEEDS:-2000}" -lt 1000 ]; }
+# is_short: `make test` and CI have little time; `make test-all` has all that it takes
+is_short() { [ "$PENSTOCK_TEST_SEEDS" -lt 1000 ]; }
 
 # some_of N WORD...: of the words all; where fewer are wanted every Nth, others with each commit (PENSTOCK_TEST_TURN, setup_suite.bash)
 some_of() {

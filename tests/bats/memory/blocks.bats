@@ -82,7 +82,7 @@ out_in() {
 }
 
 @test "a training in a block computes the same in every seed" {
-    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds $((${PENSTOCK_TEST_SEEDS:-2000} / 4)) --percent 10-100 \
+    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds $(($PENSTOCK_TEST_SEEDS / 4)) --percent 10-100 \
         blocks blocks-streams blocks-threads blocks-grows blocks-plan blocks-plan-streams
     ended_with 0
     tail -n 1 <<<"$output" | sed "s/^/# /" >&3
@@ -93,7 +93,7 @@ out_in() {
     local workloads
     mapfile -t workloads < <("$ROOT/scripts/dev/seeds" --list | grep -v ^orders)
     at_least 60 ${#workloads[@]} workloads
-    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds $((${PENSTOCK_TEST_SEEDS:-2000} / 8)) --first 5001 --pieces "${workloads[@]}"
+    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds $(($PENSTOCK_TEST_SEEDS / 8)) --first 5001 --pieces "${workloads[@]}"
     ended_with 0
     tail -n 1 <<<"$output" | sed "s/^/# /" >&3
 }

@@ -102,7 +102,7 @@ plans_until_it_settles() {
 @test "copies between devices and work on each are right in whatever order the devices take" {
     local seed words list=("" default async "threads async") policies=(plan lru)
     STEPS=12
-    for ((seed = 1; seed <= ${PENSTOCK_TEST_SEEDS:-2000} / 20; seed++)); do
+    for ((seed = 1; seed <= $PENSTOCK_TEST_SEEDS / 20; seed++)); do
         words=${list[seed % 4]}
         # shellcheck disable=SC2086
         on_devices $((2 + seed % 2)) CUDASIM_SCHED=seeded CUDASIM_SEED=$seed PENSTOCK_GUARD=unmap PENSTOCK_POLICY=${policies[seed % 3 / 2]} $words

@@ -121,7 +121,7 @@ under_budgets() {
 }
 
 @test "every seed computes the same" {
-    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds $((${PENSTOCK_TEST_SEEDS:-2000} / 20 + 13)) --percent 20-100 \
+    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds $(($PENSTOCK_TEST_SEEDS / 20 + 13)) --percent 20-100 \
         mapped mapped-segments mapped-segments-streams mapped-shrinks mapped-moves mapped-range mappings mappings-streams mappings-keep-range \
         mappings-release-early mappings-swaps mappings-threads mappings-plan
     ended_with 0

@@ -348,7 +348,7 @@ END
 # --- orders that a device may choose -----------------------------------------------------------------------------------------------------------
 @test "what NCCL computes is the same in every seed" {
     mapfile -t names < <("$ROOT/scripts/dev/seeds" --list | grep '^nccl')
-    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --first 700001 --seeds $((11 * ${PENSTOCK_TEST_SEEDS:-2000} / 200)) \
+    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --first 700001 --seeds $((11 * $PENSTOCK_TEST_SEEDS / 200)) \
         --percent 10-100 "${names[@]}"
     ended_with 0
     tail -n 1 <<<"$output" | sed "s/^/# /" >&3
