@@ -1,6 +1,6 @@
 /*
- * What the cases of `collectives` share: a set of spans, a stream for NCCL beside theirs, a
- * communicator, and what makes spans leave.
+ * Shared by the cases of `collectives`: a set of spans, a second stream for NCCL, a communicator,
+ * and a function that pushes spans out.
  */
 #ifndef PENSTOCK_SAMPLES_COLLECTIVES_H
 #define PENSTOCK_SAMPLES_COLLECTIVES_H
@@ -20,7 +20,7 @@ static inline void check_nccl(ncclResult_t result, const char *call, const char 
 }
 #define NCCL(call) check_nccl((call), #call, __FILE__, __LINE__)
 
-/* Words that are those of the salt, times a factor. */
+/* Expects the words of the salt, multiplied by `factor`. */
 static void expect_product(const uint32_t *device, uint32_t salt, uint32_t factor, size_t count, cudaStream_t stream,
                            const char *what)
 {
@@ -36,7 +36,7 @@ static void expect_product(const uint32_t *device, uint32_t salt, uint32_t facto
     expect(wrong == 0, "%s: %zu of %zu words are wrong", what, wrong, count);
 }
 
-/* Two streams, as a trainer has them, and what the second waits for. */
+/* A trainer's two streams, with the event by which one waits for the other. */
 struct setting {
     struct span_set set;
     cudaStream_t comm_stream;
@@ -78,7 +78,7 @@ static struct setting new_setting(bool blocking)
     return s;
 }
 
-/* Everything as it was made, for check_and_free_spans. */
+/* Restores the initial words, for check_and_free_spans. */
 static void end_setting(struct setting *s, const char *what)
 {
     CHECK(cudaDeviceSynchronize());
@@ -91,7 +91,7 @@ static void end_setting(struct setting *s, const char *what)
     check_and_free_spans(&s->set, what);
 }
 
-/* Spans more, so that others have to give way; used on a stream that nobody waits for. */
+/* Allocates further spans, so that others must leave. No other stream waits for `stream`. */
 static void crowd_out(cudaStream_t stream)
 {
     uint32_t *other[3];

@@ -1,7 +1,6 @@
 /*
- * What the cases of `hostile` share: expectations, words with a known content, and a set of spans
- * that together are more than a small budget holds, so that under Penstock some of them are always
- * evicted.
+ * Shared by the cases of `hostile`: expectations, words with known content, and a set of spans. The
+ * spans together exceed a small budget, so that Penstock always keeps some of them evicted.
  */
 #ifndef PENSTOCK_SAMPLES_HOSTILE_H
 #define PENSTOCK_SAMPLES_HOSTILE_H
@@ -26,7 +25,10 @@ struct hostile_case {
     const char *what;
 };
 
-/* Says what went wrong and counts it; the case goes on, the program ends with status 1. */
+/*
+ * Prints the message and counts a failure if `holds` is false. The case goes on; the program ends
+ * with status 1.
+ */
 __attribute__((format(printf, 2, 3))) static inline bool expect(bool holds, const char *format, ...)
 {
     va_list args;
@@ -42,8 +44,8 @@ __attribute__((format(printf, 2, 3))) static inline bool expect(bool holds, cons
 }
 
 /*
- * The call's own result, and the thread's last error, which the call must have set and which this
- * clears.
+ * Checks the call's result and the thread's last error, which the call must have set. Clears the
+ * last error.
  */
 static inline bool expect_result(cudaError_t wanted, cudaError_t result, const char *call)
 {
@@ -54,7 +56,7 @@ static inline bool expect_result(cudaError_t wanted, cudaError_t result, const c
                   cudaGetErrorName(wanted));
 }
 
-/* Ends the program as skipped where the device (a simulated one) doesn't know the call. */
+/* Skips the program where the (simulated) device doesn't know the call. */
 static inline void check_supported(cudaError_t result, const char *call, const char *file, int line)
 {
     if (result == cudaErrorNotSupported) {
@@ -66,10 +68,7 @@ static inline void check_supported(cudaError_t result, const char *call, const c
 
 #define CHECK_OR_SKIP(call) check_supported((call), #call, __FILE__, __LINE__)
 
-/*
- * --- words with a known content
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- words with a known content ---- */
 static __host__ __device__ inline uint32_t word_at(uint32_t salt, size_t index)
 {
     return static_cast<uint32_t>(mix_bits((static_cast<uint64_t>(salt) << 32) ^ index));
@@ -87,7 +86,7 @@ KERNEL(copy_words, (uint32_t *__restrict__ out, const uint32_t *in, size_t count
         out[i] = in[i];
 }
 
-/* A pair of addresses in disguise, so that no look at memory finds them. */
+/* Writes two addresses in disguise, so that no search of memory finds them. */
 KERNEL(write_disguised_pair,
        (uint64_t *__restrict__ table, const uint32_t *a, const uint32_t *b, uint64_t mask, size_t count),
        (table, a, b, mask, count))
@@ -109,7 +108,7 @@ KERNEL(add_to_words, (uint32_t *__restrict__ out, uint32_t by, size_t count), (o
         out[i] += by;
 }
 
-/* sum[piece] = the sum of the piece's words, PIECE_WORDS of them, fewer in the last */
+/* sum[piece] = the sum of the PIECE_WORDS words of the piece; the last piece may be shorter */
 KERNEL(sum_pieces, (uint64_t *__restrict__ sum, const uint32_t *in, size_t count), (sum, in, count))
 {
     FOR_EACH_ITEM (piece, (count + PIECE_WORDS - 1) / PIECE_WORDS) {
@@ -122,7 +121,7 @@ KERNEL(sum_pieces, (uint64_t *__restrict__ sum, const uint32_t *in, size_t count
     }
 }
 
-/* How many of the words in host memory aren't those of the salt. */
+/* Returns the number of words in host memory that differ from the salt's. */
 static inline size_t wrong_words(const uint32_t *words, uint32_t salt, size_t first, size_t count)
 {
     size_t wrong = 0;
@@ -169,10 +168,7 @@ static inline cudaStream_t new_stream(void)
     return stream;
 }
 
-/*
- * --- a set of spans: span i holds the words of salt i
- * --------------------------------------------------------------------------------
- */
+/* ---- a set of spans: span i holds the words of salt i ---- */
 struct span_set {
     cudaStream_t stream;
     uint32_t *span[MAX_SPANS];
@@ -190,7 +186,7 @@ static inline struct span_set new_span_set(void)
     return set;
 }
 
-/* Looks at every span's words, then frees all. */
+/* Checks the words of every span, then frees all spans. */
 static inline void check_and_free_spans(struct span_set *set, const char *what)
 {
     for (size_t i = 0; i < span_count; i++)

@@ -1,6 +1,6 @@
 /*
- * Cases of `hostile`: the ways in which a kernel, copy or memset names memory, and the order it is
- * promised. Part of hostile.cu.
+ * Cases of `hostile`: how kernels, copies and memsets name memory, and the order that CUDA promises
+ * them. Part of hostile.cu.
  */
 #ifndef PENSTOCK_SAMPLES_HOSTILE_ACCESS_H
 #define PENSTOCK_SAMPLES_HOSTILE_ACCESS_H
@@ -12,8 +12,8 @@
 #define MANY_POINTERS 600
 
 /*
- * 400 pointers fit into the 4 KiB of parameters that every GPU has; 600 need the larger space, with
- * other layout records in the cubin.
+ * 400 pointers fit into the 4 KiB of parameters that every GPU has. 600 need the larger space, for
+ * which the cubin has other layout records.
  */
 struct few_pointers {
     const uint32_t *in[FEW_POINTERS];
@@ -23,7 +23,7 @@ struct many_pointers {
     const uint32_t *in[MANY_POINTERS];
 };
 
-/* A parameter as libraries pass it: pointers among numbers, in an array, at odd places. */
+/* A parameter as libraries pass it: pointers between numbers, in an array, at odd offsets. */
 struct argument_block {
     uint32_t tag;
     const uint32_t *in;
@@ -62,10 +62,7 @@ KERNEL(gather_by_table, (uint32_t *__restrict__ out, const uint32_t *const *tabl
         out[i] = table[i][word];
 }
 
-/*
- * Reads words [shift, shift + count) of what `base` would be the start of: the address that is
- * passed may lie outside of the span.
- */
+/* Reads words [shift, shift + count) after `base`. `base` itself may lie outside the span. */
 KERNEL(copy_shifted, (uint32_t *__restrict__ out, const uint32_t *base, ptrdiff_t shift, size_t count),
        (out, base, shift, count))
 {
@@ -85,10 +82,7 @@ static void case_views(void)
 
         LAUNCH(set.stream, words, copy_words, out, set.span[i] + first, words);
         expect_words(out, static_cast<uint32_t>(i), first, words, set.stream, "through a view");
-        /*
-         * Write through a view too: the same words again, so that the span's content stays what it
-         * was.
-         */
+        /* Write through a view too: the same words again, so the span's content does not change. */
         LAUNCH(set.stream, words, fill_words, set.span[i] + first, static_cast<uint32_t>(i), first, words);
     }
     CHECK(cudaFree(out));
@@ -104,8 +98,8 @@ static void case_outside(void)
 
     for (size_t i = 0; i < span_count; i++) {
         /*
-         * As a base with an index offset in it: computed as a number, since a pointer must not
-         * leave its object.
+         * A base address for an index that includes an offset. It is computed as an integer,
+         * because a pointer must not leave its object.
          */
         const uintptr_t base =
             reinterpret_cast<uintptr_t>(set.span[i]) - static_cast<uintptr_t>(shift) * sizeof(uint32_t);
@@ -198,7 +192,7 @@ static void case_pointer_table(void)
         LAUNCH(set.stream, span_count, gather_by_table, out, static_cast<const uint32_t *const *>(table), span_count,
                word);
         expect_gathered(&set, out, span_count, word, "a table of pointers in device memory");
-        /* Something else in between, that makes the table's spans the oldest. */
+        /* An unrelated launch, after which the table's spans are those idle longest. */
         LAUNCH(set.stream, span_words(), fill_words, out, 1, 0, span_words());
     }
     CHECK(cudaFree(table));
@@ -207,8 +201,8 @@ static void case_pointer_table(void)
 }
 
 /*
- * Pointers at the beginning of a long copy, as torch's chunk_cat has them ahead of an index for
- * each block that it launches.
+ * Pointers at the beginning of a long copy. torch's chunk_cat has them there, ahead of an index for
+ * each block of its grid.
  */
 static void case_long_table(void)
 {
@@ -235,9 +229,9 @@ static void case_long_table(void)
 }
 
 /*
- * A table is freed, in stream order, ahead of the kernel that reads it, as torch's chunk_cat does
- * it with its own. CUDA's pool keeps what is in it, as long as no other stream may have the memory;
- * and by then another stream asks for as much, and writes.
+ * A table is freed, in stream order, ahead of the kernel that reads it, as torch's chunk_cat does.
+ * CUDA's pool keeps the bytes as long as no other stream may take the memory. Meanwhile a second
+ * stream asks for the same size and writes there.
  */
 static void case_freed_table(void)
 {
@@ -290,8 +284,8 @@ static void case_copies(void)
         const size_t half = span_words() / 2;
 
         /*
-         * device to pinned host, and from there to the second half of another span, the default
-         * direction and the stated one
+         * device to pinned host and back to the second half of another span, once in the default
+         * direction and once in an explicit one
          */
         CHECK(cudaMemcpyAsync(pinned, set.span[i], span_bytes, cudaMemcpyDefault, set.stream));
         CHECK(cudaMemsetAsync(other, 0xff, span_bytes, set.stream));
@@ -302,14 +296,14 @@ static void case_copies(void)
                               set.stream));
         CHECK(cudaMemcpyAsync(other, set.span[i], 3 * sizeof(uint32_t), cudaMemcpyDefault, set.stream));
         expect_words(other, salt, 0, span_words(), set.stream, "a span pieced together by copies");
-        /* the calls that wait, to and from pageable memory */
+        /* synchronous calls, to and from pageable memory */
         CHECK(cudaMemcpy(pageable, other, span_bytes, cudaMemcpyDeviceToHost));
         expect(wrong_words(pageable, salt, 0, span_words()) == 0, "cudaMemcpy to pageable memory gave wrong words");
         CHECK(cudaMemset(set.span[i], 0, span_bytes));
         CHECK(cudaMemcpy(set.span[i], pageable, span_bytes, cudaMemcpyHostToDevice));
-        /* The plain calls ran on the default stream, for which set.stream doesn't wait. */
+        /* The synchronous calls ran on the default stream, for which set.stream doesn't wait. */
         CHECK(cudaDeviceSynchronize());
-        /* two dimensions, in place: rows of 1,000 words at a distance of 1,024 */
+        /* two dimensions, in place: rows of 1,000 words, 1,024 words apart */
         CHECK(cudaMemcpy2DAsync(other, 4096, set.span[i], 4096, 4000, span_bytes / 4096, cudaMemcpyDeviceToDevice,
                                 set.stream));
         expect_words(other, salt, 0, span_words(), set.stream, "a span after copied rows");
@@ -321,8 +315,8 @@ static void case_copies(void)
 }
 
 /*
- * Copies that may read their source at once, whatever the stream waits for: nothing that is queued
- * uses it.
+ * Copies that may read their source at once, whatever the stream waits for. No queued work uses the
+ * source.
  */
 static void case_copies_ahead(void)
 {
@@ -354,9 +348,7 @@ static void case_copies_ahead(void)
     check_and_free_spans(&set, "after copies ahead of their stream");
 }
 
-/*
- * Memory is freed while a kernel still writes it; whoever gets it next must not see those writes.
- */
+/* Memory is freed while a kernel still writes it. The next owner must not see those writes. */
 static void case_free_in_use(void)
 {
     cudaStream_t first = new_stream();
@@ -406,9 +398,7 @@ static void case_free_while_read(void)
     CHECK(cudaStreamDestroy(second));
 }
 
-/*
- * The same for memory whose life is ordered by streams: freed on one, allocated again on another.
- */
+/* The same in stream order: memory is freed on one stream and allocated again on another. */
 static void case_free_async_in_use(void)
 {
     cudaStream_t stream[2] = {new_stream(), new_stream()};
@@ -434,8 +424,8 @@ static void case_free_async_in_use(void)
 }
 
 /*
- * A stream is destroyed while its work is under way: the work still ends, and the memory it used
- * has other users afterwards.
+ * A stream is destroyed while its work runs. The work still completes, and its memory gets other
+ * users later.
  */
 static void case_stream_destroy(void)
 {
@@ -454,7 +444,7 @@ static void case_stream_destroy(void)
     check_and_free_spans(&set, "after streams were destroyed with work under way");
 }
 
-/* Streams that wait for the default stream and it for them, with no event in sight. */
+/* The default stream and the blocking streams wait for each other without any event. */
 static void case_default_stream(void)
 {
     struct span_set set = new_span_set();

@@ -1,4 +1,4 @@
-/* Cases of `hostile`: captures and graphs, and what they touch. Part of hostile.cu. */
+/* Cases of `hostile`: captures, graphs, and the memory that graphs touch. Part of hostile.cu. */
 #ifndef PENSTOCK_SAMPLES_HOSTILE_GRAPHS_H
 #define PENSTOCK_SAMPLES_HOSTILE_GRAPHS_H
 
@@ -9,8 +9,8 @@
 #include <atomic>
 
 /*
- * A captured graph names its spans when it is made, not when it is launched; capture in the mode
- * that forbids most calls meanwhile.
+ * A captured graph names its spans at capture, not at launch. The capture uses the mode that
+ * forbids most other calls.
  */
 static void case_graph(void)
 {
@@ -20,7 +20,7 @@ static void case_graph(void)
 
     CHECK(cudaStreamSynchronize(set.stream));
     CHECK_OR_SKIP(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
-    /* An end where nothing began is an error, and the capture goes on. */
+    /* Ending a capture that never began is an error, and the other capture goes on. */
     cudaStream_t idle = new_stream();
     if (cudaStreamEndCapture(idle, &graph) == cudaSuccess)
         expect(false, "a capture ended that had not begun");
@@ -35,7 +35,7 @@ static void case_graph(void)
         uint32_t *other = new_span();
 
         CHECK(cudaGraphLaunch(executable, set.stream));
-        /* Something new in between, that asks for pages. */
+        /* A new span in between, which needs pages. */
         LAUNCH(set.stream, span_words(), fill_words, other, 99, 0, span_words());
         expect_words(other, 99, 0, span_words(), set.stream, "a span beside a graph");
         CHECK(cudaFree(other));
@@ -46,10 +46,7 @@ static void case_graph(void)
     check_and_free_spans(&set, "after graph launches");
 }
 
-/*
- * Work beside captures: another stream, with spans of its own that push out those that the
- * captures' streams have used.
- */
+/* Work beside captures: another stream whose spans push out the spans of the captures' streams. */
 struct pusher {
     uint32_t *span[3];
     std::atomic<bool> over;
@@ -73,9 +70,9 @@ static void *push_out(void *argument)
 }
 
 /*
- * A second stream joins a capture by waiting for an event of it, again and again, while the spans
- * that it used before leave: what Penstock records on that stream to know when their uses are over
- * must not become part of the capture.
+ * A second stream repeatedly joins a capture by waiting for one of its events, while the spans that
+ * the stream used before leave. To know when those uses are over, Penstock records events on that
+ * stream. They must not become part of the capture.
  */
 static void case_graph_join(void)
 {
@@ -100,7 +97,7 @@ static void case_graph_join(void)
         LAUNCH(side, span_words(), add_to_words, span, 3, span_words());
         CHECK_OR_SKIP(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeRelaxed));
         CHECK(cudaEventRecord(forked, set.stream));
-        usleep(turn % 8 * 100); /* the span may begin to leave at any moment of what follows */
+        usleep(turn % 8 * 100); /* the span may start to leave at any moment from here on */
         CHECK(cudaStreamWaitEvent(side, forked, 0));
         LAUNCH(side, span_words(), add_to_words, span, 4, span_words());
         CHECK(cudaEventRecord(joined, side));
@@ -123,7 +120,7 @@ static void case_graph_join(void)
     check_and_free_spans(&set, "after captures that a second stream joins");
 }
 
-/* Spans more, so that others have to give way. */
+/* Allocates further spans, so that others must leave. */
 static void crowd_out(const struct span_set *set)
 {
     uint32_t *other[3];
@@ -138,8 +135,8 @@ static void crowd_out(const struct span_set *set)
 }
 
 /*
- * Memory that is allocated while a graph is captured, and that nobody knows or can read before the
- * graph runs: a span goes there and comes back.
+ * Memory that is allocated inside a captured graph. Nothing can know or read it before the graph
+ * runs. A span is copied there and back.
  */
 static void case_graph_memory(void)
 {
@@ -187,8 +184,8 @@ static cudaGraphExec_t end_of_capture(cudaStream_t stream)
 }
 
 /*
- * Two graphs as a forward and a backward pass: memory of the first is used by a kernel of the
- * second, and freed there: launched twice, that one fails.
+ * Two graphs, like a forward and a backward pass. The second one uses memory of the first and frees
+ * it. A second launch of the second graph therefore fails.
  */
 static void case_graph_frees(void)
 {
@@ -201,7 +198,7 @@ static void case_graph_frees(void)
     CHECK(cudaMemcpyAsync(inner, set.span[0], span_bytes, cudaMemcpyDeviceToDevice, set.stream));
     cudaGraphExec_t forward = end_of_capture(set.stream);
     CHECK(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
-    LAUNCH(set.stream, span_words(), add_to_words, inner + 1, 5, span_words() - 1); /* in the middle of it */
+    LAUNCH(set.stream, span_words(), add_to_words, inner + 1, 5, span_words() - 1); /* an interior pointer */
     CHECK(cudaMemcpyAsync(set.span[1], inner, span_bytes, cudaMemcpyDeviceToDevice, set.stream));
     CHECK(cudaFreeAsync(inner, set.stream));
     cudaGraphExec_t backward = end_of_capture(set.stream);
@@ -236,9 +233,9 @@ static void expect_fill(const uint32_t *device, unsigned char value, cudaStream_
 }
 
 /*
- * What a graph touches is in its nodes: a fill, a copy and a kernel each, on spans of which the
- * other launches of this program know nothing; and it changes when the executable graph takes over
- * another one, or one of its kernels gets other parameters.
+ * Only a graph's nodes show what it touches: a fill, a copy and a kernel, on spans that no other
+ * launch of this program names. The spans change when the executable graph is updated from another
+ * graph, or when one of its kernels gets other parameters.
  */
 static void case_graph_nodes(void)
 {
@@ -282,7 +279,7 @@ static void case_graph_nodes(void)
             expect_words(span[2], static_cast<uint32_t>(50 + turn), 0, span_words(), set.stream, "a kernel in a graph");
         }
     }
-    /* The kernel on another span, which no graph had so far. */
+    /* Gives the kernel another span, which no graph has used so far. */
     CHECK(cudaGraphGetNodes(graph[0], nodes, &count));
     for (size_t n = 0; n < count; n++) {
         struct cudaKernelNodeParams parameters = {};
@@ -316,12 +313,11 @@ static void case_graph_nodes(void)
     check_and_free_spans(&set, "after graphs of copies and fills");
 }
 
-#define MANY_STREAMS 20 /* more than are known one by one where a span was used */
+#define MANY_STREAMS 20 /* more streams than Penstock tracks one by one for a span */
 
 /*
- * A copy is captured between two spans just after every span was used, more of them than there is
- * room for: those two are away. What the streams were given last used neither of them, as far as
- * anybody can see.
+ * Captures a copy between two spans just after every span was used. Not all
+ * spans fit, so those two are away. The last visible work of each stream used neither of them.
  */
 static void capture_copies_beside(const cudaStream_t *streams, size_t count, cudaStream_t captured)
 {
@@ -365,8 +361,8 @@ static void case_graph_copies_streams(void)
 }
 
 /*
- * The captured stream is a blocking one: nothing may be done on the default stream meanwhile, nor
- * be asked of it.
+ * The captured stream is a blocking one. During the capture, no call may use or query the default
+ * stream.
  */
 static void case_graph_copies_legacy(void)
 {
@@ -377,7 +373,7 @@ static void case_graph_copies_legacy(void)
     capture_copies_beside(&legacy, 1, captured);
 }
 
-/* The nodes of a graph, by what they are: a fill, a copy and a kernel. */
+/* The nodes of a graph by kind: a fill, a copy and a kernel. */
 struct three_nodes {
     cudaGraphNode_t fill, copy, kernel;
     struct cudaMemsetParams filled;
@@ -395,7 +391,7 @@ static struct three_nodes nodes_of(cudaGraph_t graph)
         if (cudaGraphKernelNodeGetParams(nodes[n], &three.launched) == cudaSuccess)
             three.kernel = nodes[n];
     cudaGetLastError();
-    for (size_t n = 0; n < count; n++) { /* as they were captured */
+    for (size_t n = 0; n < count; n++) { /* in the order of capture */
         if (nodes[n] == three.kernel)
             continue;
         if (three.fill == nullptr)
@@ -408,7 +404,7 @@ static struct three_nodes nodes_of(cudaGraph_t graph)
     return three;
 }
 
-/* The nodes get four spans, of which the copy has two, and the kernel is to add `more`. */
+/* Gives the nodes four spans, two of them to the copy, and lets the kernel add `more`. */
 static void change_nodes(cudaGraphExec_t executable, struct three_nodes *three, uint32_t *const *span,
                          unsigned char byte, uint32_t more)
 {
@@ -426,8 +422,8 @@ static void change_nodes(cudaGraphExec_t executable, struct three_nodes *three, 
 }
 
 /*
- * What is refused changes nothing: a kernel's parameters for another node, and a graph of another
- * form.
+ * A refused change has no effect: kernel parameters for another kind of node, and a graph of
+ * another shape.
  */
 static void change_in_vain(cudaGraphExec_t executable, struct three_nodes *three, uint32_t *span, cudaStream_t stream)
 {
@@ -450,8 +446,8 @@ static void change_in_vain(cudaGraphExec_t executable, struct three_nodes *three
 }
 
 /*
- * Each node gets other spans before each launch, as XLA does it: a launch is about those that the
- * nodes have then, and what they had before may be anywhere, or gone.
+ * Each node gets other spans before each launch, as XLA does it. A launch concerns only the nodes'
+ * current spans. Their earlier spans may be anywhere, or freed.
  */
 static void case_graph_changes(void)
 {
@@ -488,7 +484,7 @@ static void case_graph_changes(void)
     check_and_free_spans(&set, "after graphs whose nodes were changed");
 }
 
-/* A graph that fills one span and copies another to a third, made node by node. */
+/* Builds, node by node, a graph that fills one span and copies another to a third. */
 static cudaGraph_t fill_and_copy(uint32_t *const *span, unsigned char byte)
 {
     const struct cudaMemsetParams filled = {
@@ -504,9 +500,10 @@ static cudaGraph_t fill_and_copy(uint32_t *const *span, unsigned char byte)
 }
 
 /*
- * A graph with a child that is given other spans before each launch, as XLA does it with what it
- * has captured: the child is made anew and handed over. The driver looks at what its copies and
- * fills name, each time. Launch upon launch with nothing waited for, then with a look at each.
+ * A graph whose child gets other spans before each launch. XLA does this with its captures: it
+ * rebuilds the child and hands it over. Each time the driver looks at the addresses of the child's
+ * copies and fills. The first half of the turns launches without waiting; the second half checks
+ * each turn.
  */
 static void case_graph_children(void)
 {
@@ -545,8 +542,8 @@ static void case_graph_children(void)
 }
 
 /*
- * How a kernel launches a graph on the simulated device; NULL on a GPU, for which this is not
- * compiled (-rdc=true).
+ * Returns the function by which kernels launch graphs on the simulated device. Returns NULL on a
+ * GPU, where that would need -rdc=true.
  */
 static __typeof__(&cudasim_graph_launch) graph_launch_of_kernels(void)
 {
@@ -564,7 +561,7 @@ KERNEL(launch_graph, (void *graph, uint32_t times), (graph, times))
 #endif
 }
 
-/* An executable graph of one kernel, which launches the other. */
+/* Returns an executable graph of one kernel, which launches `launched`. */
 static cudaGraphExec_t launcher_of(cudaGraphExec_t launched, cudaStream_t stream)
 {
     cudaGraph_t graph;
@@ -578,7 +575,7 @@ static cudaGraphExec_t launcher_of(cudaGraphExec_t launched, cudaStream_t stream
     return launcher;
 }
 
-/* The graph's kernel of that number is to add 1 to the span. */
+/* Lets the graph's kernel `number` add 1 to the span. */
 static void change_kernel(cudaGraphExec_t executable, cudaGraph_t graph, size_t number, uint32_t *span)
 {
     struct cudaKernelNodeParams parameters = {};
@@ -594,8 +591,8 @@ static void change_kernel(cudaGraphExec_t executable, cudaGraph_t graph, size_t 
 }
 
 /*
- * What is launched by a kernel finds its bytes: what was away when the graph was made or changed,
- * and what has come to lie at its addresses since.
+ * A graph that a kernel launches finds its bytes. Some of its spans were away when the graph was
+ * made or changed. Other spans have since taken addresses of the graph.
  */
 static void case_graph_by_kernel(void)
 {
@@ -621,9 +618,7 @@ static void case_graph_by_kernel(void)
         crowd_out(&set);
         CHECK(cudaGraphLaunch(launcher, set.stream));
     }
-    /*
-     * The first kernel gets another span, and what the second one has is freed and allocated anew.
-     */
+    /* The first kernel gets another span. The second kernel's span is freed and allocated again. */
     CHECK(cudaStreamSynchronize(set.stream));
     crowd_out(&set);
     change_kernel(launched, graph, 0, set.span[3]);

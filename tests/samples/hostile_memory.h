@@ -1,4 +1,4 @@
-/* Cases of `hostile`: calls that allocate, free and ask about memory. Part of hostile.cu. */
+/* Cases of `hostile`: calls that allocate, free and query memory. Part of hostile.cu. */
 #ifndef PENSTOCK_SAMPLES_HOSTILE_MEMORY_H
 #define PENSTOCK_SAMPLES_HOSTILE_MEMORY_H
 
@@ -48,7 +48,8 @@ static void case_huge(void)
 }
 
 /*
- * Refused, or given with help from elsewhere: then it is memory like any other, to its last byte.
+ * The allocation is refused, or served with memory from elsewhere. Served memory works like any other, up to
+ * its last byte.
  */
 static void case_beyond_device(void)
 {
@@ -121,7 +122,7 @@ static void case_attributes(void)
 
     CHECK(cudaMallocHost(&pinned, span_bytes));
     CHECK(cudaMalloc(&small, 256));
-    /* Some of the spans are evicted by now; what they are to the program doesn't change by that. */
+    /* Some of the spans are evicted by now, and the program still sees the same attributes. */
     for (size_t i = 0; i < span_count; i++) {
         expect_type(set.span[i], cudaMemoryTypeDevice, "a span");
         expect_type(set.span[i] + 1000, cudaMemoryTypeDevice, "an interior pointer");
@@ -246,7 +247,7 @@ static void case_pool(void)
     for (size_t i = 0; i < span_count; i++) {
         expect_words(static_cast<uint32_t *>(data[i]), static_cast<uint32_t>(i), 0, span_words(), stream,
                      "a span of a pool");
-        /* Memory of a pool may be given back by either call. */
+        /* Both calls may free memory of a pool. */
         CHECK(i % 3 == 0 ? cudaFree(data[i]) : cudaFreeAsync(data[i], stream));
         given_back_by_free += i % 3 == 0 ? span_bytes : 0;
     }
@@ -255,8 +256,8 @@ static void case_pool(void)
     const uint64_t left = pool_value(pool, cudaMemPoolAttrUsedMemCurrent) - before;
 
     /*
-     * A real pool goes on counting what cudaFree gave back, with Penstock and without (measured:
-     * H200, driver 580.159).
+     * A real pool keeps counting memory that cudaFree returned, with and without Penstock
+     * (measured: H200, driver 580.159).
      */
     expect(left <= given_back_by_free, "%llu bytes are still in use after every free",
            static_cast<unsigned long long>(left));
@@ -265,8 +266,8 @@ static void case_pool(void)
 }
 
 /*
- * Allocations of changing sizes, freed in another order than they were made, each looked at before
- * it goes.
+ * Allocations of changing sizes, freed in another order than they were made. Each is checked before
+ * its free.
  */
 static void case_churn(void)
 {

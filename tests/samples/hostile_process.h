@@ -1,4 +1,4 @@
-/* Cases of `hostile`: threads, child processes, and ends of the program. Part of hostile.cu. */
+/* Cases of `hostile`: threads, child processes, and the end of the program. Part of hostile.cu. */
 #ifndef PENSTOCK_SAMPLES_HOSTILE_PROCESS_H
 #define PENSTOCK_SAMPLES_HOSTILE_PROCESS_H
 
@@ -85,11 +85,11 @@ static void case_fork(void)
             if (turn == 0)
                 execl("/bin/sh", "sh", "-c", "exit 3", static_cast<char *>(nullptr));
             if (turn == 1)
-                exit(4); /* with the exit handlers that the trainer and its libraries have */
+                exit(4); /* with the exit handlers of the trainer and its libraries */
             _exit(turn == 2 ? 5 : 127);
         }
         expect_child(child, 3 + turn, turn == 0 ? "fork and exec" : turn == 1 ? "fork and exit" : "fork and _exit");
-        /* the parent's work goes on between */
+        /* the parent works on in between */
         LAUNCH(set.stream, span_words(), add_to_words, set.span[turn], 1, span_words());
         LAUNCH(set.stream, span_words(), add_to_words, set.span[turn], UINT32_MAX, span_words());
     }
@@ -105,8 +105,8 @@ static void leave_work_under_way(void)
 }
 
 /*
- * As many programs end: the device and all that was on it is gone, while libraries still hold on to
- * it.
+ * Many programs end like this: the device is reset with all its memory, while libraries still hold
+ * handles to it.
  */
 static void case_reset(void)
 {

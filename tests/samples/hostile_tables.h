@@ -5,10 +5,7 @@
 #ifndef PENSTOCK_SAMPLES_HOSTILE_TABLES_H
 #define PENSTOCK_SAMPLES_HOSTILE_TABLES_H
 
-/*
- * What a CUtensorMap is to a kernel: 128 bytes, the first eight of which are the address of the
- * tensor.
- */
+/* The kernel's view of a CUtensorMap: 128 bytes, which begin with the address of the tensor. */
 struct alignas(64) tensor_map {
     const uint32_t *tensor;
     uint64_t rest[15];
@@ -48,20 +45,20 @@ static size_t around(size_t span)
     return span % span_count;
 }
 
-/* Launches that name other spans. */
+/* Launches kernels that name other spans. */
 static void launch_others(const struct span_set *set, size_t turn, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         LAUNCH(set->stream, 1, add_to_words, set->span[around(turn + 2 + i)], 0, 1);
 }
 
-/* As many as leave one of a grace of four. */
+/* Leaves one launch of a grace of four. */
 static void launch_three(const struct span_set *set, size_t turn)
 {
     launch_others(set, turn, 3);
 }
 
-/* Four launches are captured, and never run; two do. */
+/* Captures four launches, which never run, and launches two. */
 static void capture_and_launch(const struct span_set *set, size_t turn)
 {
     cudaGraph_t graph = nullptr;
@@ -73,7 +70,7 @@ static void capture_and_launch(const struct span_set *set, size_t turn)
     launch_others(set, turn, 2);
 }
 
-/* The last launch of a grace uses a table, and needs room for what else it is given. */
+/* The last launch of a grace uses a table and needs room for its other argument. */
 static void use_at_end_of_grace(void (*meanwhile)(const struct span_set *set, size_t turn))
 {
     const uint64_t mask = 0x5555555555555555ull;
@@ -124,17 +121,17 @@ static void case_table_changes(void)
             span[i] = (turn + i) % span_count;
         for (size_t i = 0; i < 4; i++)
             pinned[i] = set.span[span[i]];
-        /* From pinned memory, in the default direction, in the middle of the block. */
+        /* From pinned memory, in the default direction, into the middle of the block. */
         CHECK(cudaMemcpyAsync(table + 4, pinned, bytes, cudaMemcpyDefault, set.stream));
         expect_through_table(&set, out, table + 4, span, 4, "a table");
-        /* One pointer in its middle, by a call that waits. */
+        /* One pointer inside the table, by a synchronous call. */
         span[1] = (turn + 5) % span_count;
         const uint32_t *one = set.span[span[1]];
         CHECK(cudaMemcpy(table + 5, &one, sizeof(one), cudaMemcpyHostToDevice));
         expect_through_table(&set, out, table + 4, span, 4, "a table that was changed in its middle");
-        /* From its middle on. */
+        /* The second half alone. */
         expect_through_table(&set, out, table + 6, span + 2, 2, "the second half of a table");
-        /* Two halves that come one after the other. */
+        /* Two halves, copied one after the other. */
         CHECK(cudaMemsetAsync(table + 4, 0, bytes, set.stream));
         CHECK(cudaMemcpyAsync(table + 2, pinned + 2, bytes / 2, cudaMemcpyHostToDevice, set.stream));
         CHECK(cudaMemcpyAsync(table, pinned, bytes / 2, cudaMemcpyHostToDevice, set.stream));
@@ -147,7 +144,7 @@ static void case_table_changes(void)
     check_and_free_spans(&set, "after tables that change");
 }
 
-/* Tables that come in rows, and that are copied on from where they came to. */
+/* Tables that are copied in rows, and then copied again on the device. */
 static void case_table_moves(void)
 {
     struct span_set set = new_span_set();
@@ -167,11 +164,11 @@ static void case_table_moves(void)
         }
         CHECK(cudaMemcpy2DAsync(table + 4, 2 * bytes, pinned, bytes, bytes, 1, cudaMemcpyDefault, set.stream));
         expect_through_table(&set, out, table + 4, span, 4, "a table that is one row");
-        /* Halves, apart on the device. */
+        /* Two halves, apart on the device. */
         CHECK(cudaMemcpy2DAsync(table, bytes, pinned, 2 * word, 2 * word, 2, cudaMemcpyHostToDevice, set.stream));
         expect_through_table(&set, out, table, span, 2, "the first row of a table");
         expect_through_table(&set, out, table + 4, span + 2, 2, "the second row of a table");
-        /* On from there, in one row, of which the source then holds other bytes. */
+        /* Copied on from there in one row. The source is then overwritten. */
         CHECK(cudaMemcpyAsync(table + 2, table + 4, 2 * word, cudaMemcpyDefault, set.stream));
         CHECK(cudaMemcpyAsync(other + 3, table, bytes, cudaMemcpyDeviceToDevice, set.stream));
         CHECK(cudaMemsetAsync(table, 0, 4 * bytes, set.stream));
@@ -179,7 +176,7 @@ static void case_table_moves(void)
         CHECK(cudaMemcpy2DAsync(table + 8, bytes, other + 3, 2 * word, 2 * word, 2, cudaMemcpyDeviceToDevice,
                                 set.stream));
         expect_through_table(&set, out, table + 12, span + 2, 2, "a row that was copied on the device");
-        /* Two slices of one row of two pointers. */
+        /* Two slices, each of one row of two pointers. */
         struct cudaMemcpy3DParms box = {};
         box.srcPtr = make_cudaPitchedPtr(pinned, 2 * word, 2 * word, 1);
         box.dstPtr = make_cudaPitchedPtr(table, 3 * word, 3 * word, 2);
@@ -196,7 +193,7 @@ static void case_table_moves(void)
     check_and_free_spans(&set, "after tables that are copied on");
 }
 
-/* Kernels read a table where the host wrote it, without any call, in memory that is pinned. */
+/* Kernels read a table in pinned memory, which the host wrote there without any call. */
 static void case_host_table(void)
 {
     struct span_set set = new_span_set();
@@ -210,12 +207,8 @@ static void case_host_table(void)
             span[i] = (turn + i) % span_count;
             table[3 + i] = set.span[span[i]];
         }
-        for (auto each :
-             /*
-             * back on the device: what the first launch of a kernel with such a table finds away
-             * stays within reach
-             */
-             set.span)
+        /* All back on the device: spans that the kernel's first launch finds away stay within reach. */
+        for (auto each : set.span)
             if (each != nullptr)
                 LAUNCH(set.stream, 1, copy_words, out, each, 1);
         expect_through_table(&set, out, table + 3, span, 4, "a table in host memory");
@@ -225,10 +218,7 @@ static void case_host_table(void)
     check_and_free_spans(&set, "after tables in host memory");
 }
 
-/*
- * `in_graph`: the kernel reads a copy of the table, in memory that is allocated while the graph is
- * captured.
- */
+/* `in_graph`: the kernel reads a copy of the table, in memory that the captured graph allocates. */
 static void table_in_graph(bool in_graph)
 {
     struct span_set set = new_span_set();
@@ -301,7 +291,7 @@ static void case_tensor_map(void)
 }
 
 /*
- * A word of a texture over linear memory, which is fetched through a small number: no parameter
+ * Fetches a word of a texture over linear memory. The kernel gets a small number; no parameter
  * holds the address.
  */
 static __host__ __device__ inline uint32_t texture_word(cudaTextureObject_t texture, size_t index)
@@ -309,7 +299,7 @@ static __host__ __device__ inline uint32_t texture_word(cudaTextureObject_t text
 #ifdef __CUDA_ARCH__
     return tex1Dfetch<unsigned int>(texture, static_cast<int>(index));
 #else
-    static __typeof__(&cudasim_texture) simulated; /* which the simulated driver alone has */
+    static __typeof__(&cudasim_texture) simulated; /* only the simulated driver has it */
 
     if (!simulated)
         simulated = reinterpret_cast<__typeof__(simulated)>(
@@ -349,7 +339,7 @@ static cudaTextureObject_t new_texture(uint32_t *span, bool in_rows)
     return texture;
 }
 
-/* Textures over spans, made wherever these are, and read while the others push each other out. */
+/* Textures over spans that are resident or away, read while the spans push each other out. */
 static void case_texture(void)
 {
     struct span_set set = new_span_set();
@@ -361,9 +351,9 @@ static void case_texture(void)
                                   rows = new_texture(set.span[(turn + 1) % span_count], true);
 
         for (size_t round = 0; round < 3; round++) {
-            const uint32_t salt =
-                static_cast<uint32_t>(turn + round); /* what is written by the address is there for the texture */
+            const uint32_t salt = static_cast<uint32_t>(turn + round);
 
+            /* Words written through the address must be visible through the texture. */
             LAUNCH(set.stream, span_words(), fill_words, set.span[turn], salt, 0, span_words());
             crowd_out(&set);
             LAUNCH(set.stream, words, copy_by_texture, out, texture, words + 1, words);
@@ -374,7 +364,10 @@ static void case_texture(void)
         CHECK(cudaDestroyTextureObject(texture));
         CHECK(cudaDestroyTextureObject(rows));
     }
-    /* The memory is freed before the texture, and used again by a span that has one of its own. */
+    /*
+     * The memory is freed before its texture, and then reused by a span that has a texture of its
+     * own.
+     */
     const cudaTextureObject_t former = new_texture(out, false);
     CHECK(cudaFree(out));
     uint32_t *other = new_span();

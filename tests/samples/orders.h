@@ -1,10 +1,10 @@
 /*
- * What the cases of `orders` share: blocks of memory, gates that hold a stream until they are
+ * Shared by the cases of `orders`: blocks of memory, gates that hold a stream until they are
  * opened, and a watch that ends a case which hangs.
  *
  * A gate is a word in pinned memory for which a stream waits (cuStreamWaitValue32). Another stream
- * opens it, or the host does. A case whose gate is not opened in time hangs: the watch says so and
- * opens all gates, so that the program ends by itself on any device.
+ * or the host opens it. A case whose gate is not opened in time hangs. The watch then reports it
+ * and opens all gates, so that the program ends by itself on any device.
  */
 #ifndef PENSTOCK_SAMPLES_ORDERS_H
 #define PENSTOCK_SAMPLES_ORDERS_H
@@ -21,14 +21,14 @@
 #include "hostile.h"
 
 #define GATES 16
-#define GATE 0 /* the one of a case that has no more */
+#define GATE 0 /* for cases with a single gate */
 #define OPEN_FOR_ALL 0x40000000u
 #define MOST_BLOCKS 64
-#define BUDGET_BLOCKS 8 /* where memory is short */
+#define BUDGET_BLOCKS 8 /* the budget of cases that need memory to be short */
 
 static size_t block_bytes = 8u << 20;
 static unsigned patience_s = 10;
-static bool own_pool; /* blocks come from a pool of the program's own */
+static bool own_pool; /* blocks come from a pool that the program made */
 static cudaMemPool_t pool;
 
 struct order_case {
@@ -50,12 +50,9 @@ static inline double seconds_now(void)
     return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
 }
 
-/*
- * --- memory
- * --------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- memory ---- */
 
-/* The pool keeps what is freed, as torch sets it. */
+/* Lets the pool keep freed memory, as torch does. */
 static inline void prepare_pool(void)
 {
     uint64_t all = UINT64_MAX;
@@ -71,7 +68,10 @@ static inline void prepare_pool(void)
     CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all));
 }
 
-/* What has been taken and not freed: the program frees it at its end. */
+/*
+ * Blocks that are allocated and not freed. The program frees them at its end. Guarded by
+ * `live_lock`.
+ */
 static std::mutex live_lock;
 static std::set<uint32_t *> live_blocks;
 
@@ -96,7 +96,7 @@ static inline void free_what_is_left(void)
     live_blocks.clear();
 }
 
-/* A block in stream order. */
+/* Allocates a block in stream order. */
 static inline uint32_t *take_bytes(size_t bytes, cudaStream_t stream)
 {
     void *block = nullptr;
@@ -116,7 +116,7 @@ static inline void give(uint32_t *block, cudaStream_t stream)
     CHECK(cudaFreeAsync(block, stream));
 }
 
-/* A block of cudaMalloc, which all streams may use at once. */
+/* Allocates a block by cudaMalloc, which all streams may use at once. */
 static inline uint32_t *take_for_all(size_t bytes)
 {
     void *block = nullptr;
@@ -136,7 +136,7 @@ static inline void fill(cudaStream_t stream, uint32_t *block, uint32_t salt)
     LAUNCH(stream, block_words(), fill_words, block, salt, 0, block_words());
 }
 
-/* A short use of the whole block's address. */
+/* A short kernel that names the whole block. */
 static inline void touch(cudaStream_t stream, uint32_t *block)
 {
     LAUNCH(stream, 1, add_to_words, block, 0, 1);
@@ -155,7 +155,7 @@ static inline void expect_block(const uint32_t *block, uint32_t salt, const char
     CHECK(cudaStreamDestroy(stream));
 }
 
-/* A stream that the legacy default stream waits for, and that waits for it. */
+/* Creates a stream that waits for the legacy default stream, and for which that stream waits. */
 static inline cudaStream_t new_blocking_stream(void)
 {
     cudaStream_t stream = nullptr;
@@ -164,11 +164,8 @@ static inline cudaStream_t new_blocking_stream(void)
     return stream;
 }
 
-/*
- * --- gates
- * ---------------------------------------------------------------------------------------------------------------------------
- */
-static uint32_t *gate_words; /* GATES of them, a cache line apart */
+/* ---- gates ---- */
+static uint32_t *gate_words; /* GATES words, a cache line apart */
 static CUdeviceptr gate_words_on_device;
 
 static inline volatile uint32_t *gate_word(unsigned gate)
@@ -208,13 +205,13 @@ static inline void call_with_word(const char *name, cudaStream_t stream, unsigne
     REQUIRE(result == CUDA_SUCCESS, "%s: %d", name, result);
 }
 
-/* What the stream is given from now on waits until the gate's number is `value` or more. */
+/* Later work of the stream waits until the gate's number is `value` or more. */
 static inline void hold(cudaStream_t stream, unsigned gate, uint32_t value = 1)
 {
     call_with_word("cuStreamWaitValue32_v2", stream, gate, value, CU_STREAM_WAIT_VALUE_GEQ);
 }
 
-/* The stream opens the gate once all that it has is over. */
+/* The stream opens the gate when all its earlier work is complete. */
 static inline void open_on(cudaStream_t stream, unsigned gate, uint32_t value = 1)
 {
     call_with_word("cuStreamWriteValue32_v2", stream, gate, value, 0);
@@ -226,8 +223,8 @@ static inline void open_from_host(unsigned gate, uint32_t value = 1)
 }
 
 /*
- * Waits a while for the stream to be over, which it need not be: work that has no business to run
- * yet has its chance to.
+ * Waits a while for the stream to become idle, and returns after that even if it is not. Work that
+ * must not run yet gets its chance to run by mistake.
  */
 static inline void give_a_chance(cudaStream_t stream)
 {
@@ -242,8 +239,8 @@ static inline void give_a_chance(cudaStream_t stream)
 }
 
 /*
- * Opens a gate once it is told to, or after half a second: cudaFree, without Penstock, waits for
- * what the gate holds up.
+ * Opens a gate when told to, or after half a second. Without Penstock, cudaFree waits for the work
+ * behind the gate.
  */
 class later_opening
 {
@@ -272,10 +269,7 @@ class later_opening
     std::thread thread;
 };
 
-/*
- * --- the watch
- * -----------------------------------------------------------------------------------------------------------------------
- */
+/* ---- the watch ---- */
 static std::atomic<bool> case_is_over;
 
 static void open_all_gates(void)
@@ -286,14 +280,14 @@ static void open_all_gates(void)
         open_from_host(gate, OPEN_FOR_ALL);
 }
 
-/* Counted by naps, in which a machine that pauses has no part. */
+/* Counts naps instead of reading a clock, so that a pause of the whole machine does not count. */
 static bool over_within(unsigned seconds, bool opening)
 {
     for (unsigned naps = 0; naps < 100 * seconds; naps++, usleep(10000)) {
         if (case_is_over)
             return true;
         if (opening)
-            open_all_gates(); /* again: a stream may have written an earlier number meanwhile */
+            open_all_gates(); /* again: a stream may have written a lower number meanwhile */
     }
     return case_is_over;
 }
@@ -310,7 +304,7 @@ static void watch(void)
     _exit(1);
 }
 
-/* The case is over: tells how it went, and returns the status to end with. */
+/* Ends the watch after the case and prints "ok" if nothing failed. Returns the exit status. */
 static int end_watch(std::thread *watcher)
 {
     case_is_over = true;

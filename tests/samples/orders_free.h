@@ -1,13 +1,13 @@
 /*
- * Cases of `orders`: memory that one owner after the other has, though nobody waits for the device.
- * Part of orders.cu.
+ * Cases of `orders`: memory that passes from one owner to the next, while no call waits for the
+ * device. Part of orders.cu.
  */
 #ifndef PENSTOCK_SAMPLES_ORDERS_FREE_H
 #define PENSTOCK_SAMPLES_ORDERS_FREE_H
 
 #define MASK 0x5555555555555555ull
 
-/* An address that no parameter shows. */
+/* Reads through an address that no parameter shows. */
 KERNEL(copy_disguised, (uint32_t *__restrict__ out, uint64_t disguised, size_t count), (out, disguised, count))
 {
     const uint32_t *in = reinterpret_cast<const uint32_t *>(disguised ^ MASK);
@@ -17,8 +17,8 @@ KERNEL(copy_disguised, (uint32_t *__restrict__ out, uint64_t disguised, size_t c
 }
 
 /*
- * A block that a kernel on the program's one stream still waits to read is freed by cudaFree. The
- * gate opens once all is queued, or by itself while cudaFree waits.
+ * Returns a block that a kernel on the program's only stream still waits to read. The caller frees
+ * it by cudaFree. The gate opens when all work is queued, or by itself while cudaFree waits.
  */
 static uint32_t *freed_while_read(cudaStream_t reads, uint32_t *read)
 {
@@ -31,10 +31,7 @@ static uint32_t *freed_while_read(cudaStream_t reads, uint32_t *read)
     return block;
 }
 
-/*
- * What happens to the memory between the former owner and the next, which is on a stream of its
- * own.
- */
+/* Passes the memory from the former owner to `next_owner`, which uses a stream of its own. */
 static void pass_through(uint32_t *(*next_owner)(cudaStream_t writes))
 {
     uint32_t *read = take_for_all(2 * block_bytes);
@@ -97,7 +94,7 @@ static uint32_t *free_then_malloc(cudaStream_t)
     return written_on(writes, take_for_all(block_bytes));
 }
 
-/* A request of another size gets the pages, where there is no room for more. */
+/* Memory is short, and a request of another size gets the pages. */
 static uint32_t *free_for_larger(cudaStream_t)
 {
     uint32_t *between = take_for_all(block_bytes), *filler[5];
@@ -140,12 +137,12 @@ static void case_free_for_larger(void)
 }
 
 /*
- * A kernel reads by an address that no parameter shows, on a stream that names nothing else of the
- * program's blocks.
+ * A kernel reads through an address that no parameter shows. Its stream names no other block of the
+ * program.
  */
 static void case_free_unseen(void)
 {
-    const size_t words = 1024; /* few enough for memory that never moves */
+    const size_t words = 1024; /* few enough to stay below the size of a span */
     uint32_t *read = take_for_all(words * sizeof(*read)), *block = take_for_all(block_bytes);
     const cudaStream_t fills = new_stream(), reads = new_stream();
 

@@ -1,18 +1,18 @@
 /*
- * Cases of `orders`: what the legacy default stream orders, and what nothing may order by it. Part
- * of orders.cu.
+ * Cases of `orders`: the order that the legacy default stream gives, and the order that it must not
+ * give. Part of orders.cu.
  */
 #ifndef PENSTOCK_SAMPLES_ORDERS_LEGACY_H
 #define PENSTOCK_SAMPLES_ORDERS_LEGACY_H
 
 static const cudaStream_t legacy = nullptr;
 
-/* One block, used on `reads`, freed, and taken again for `writes`. */
+/* One block, used on `reads`, freed, and allocated again for `writes`. */
 struct passing {
     cudaStream_t reads, writes; /* the streams of the former and of the next owner's kernels */
     cudaStream_t freed_on, taken_on;
-    unsigned turns;     /* how often the block is freed and taken, 1 or more */
-    bool through_event; /* `writes` is no blocking stream: it waits for an event behind the allocation */
+    unsigned turns;     /* times that the block is freed and allocated, 1 or more */
+    bool through_event; /* `writes` is not a blocking stream: it waits for an event behind the allocation */
 };
 
 static uint32_t *pass_on(const struct passing *p, uint32_t *block)
@@ -34,12 +34,12 @@ static void wait_through_event(const struct passing *p)
     CHECK(cudaEventDestroy(event));
 }
 
-/* The next owner's kernel must not write while the former owner's still waits to read. */
+/* The next owner's kernel must not write while the former owner's kernel still waits to read. */
 static void read_then_write(const struct passing *p)
 {
     uint32_t *read = take_for_all(2 * block_bytes);
 
-    give(take(legacy), legacy); /* there is a block of the size to be taken */
+    give(take(legacy), legacy); /* so that a block of this size is ready to be allocated */
     CHECK(cudaDeviceSynchronize());
     uint32_t *block = take(legacy);
     fill(p->reads, block, 1);
@@ -87,7 +87,8 @@ static void case_legacy_free_event(void)
 }
 
 /*
- * The block is taken on the stream that uses it, after the free by the rules of the default stream.
+ * The block is allocated on the stream that uses it. By the rules of the default stream, that is
+ * after the free.
  */
 static void case_legacy_free_blocking(void)
 {
@@ -97,7 +98,7 @@ static void case_legacy_free_blocking(void)
     read_then_write(&p);
 }
 
-/* It is freed on the stream that used it, and taken on the default stream. */
+/* The block is freed on the stream that used it, and allocated on the default stream. */
 static void case_legacy_take(void)
 {
     const cudaStream_t reads = new_blocking_stream();
@@ -106,7 +107,7 @@ static void case_legacy_take(void)
     read_then_write(&p);
 }
 
-/* A thread's own default stream is a blocking one. */
+/* A thread's own default stream is a blocking stream. */
 static void case_legacy_free_per_thread(void)
 {
     const struct passing p = {cudaStreamPerThread, new_blocking_stream(), legacy, legacy, 1, false};
@@ -121,7 +122,7 @@ static void case_legacy_free_to_per_thread(void)
     read_then_write(&p);
 }
 
-/* Another thread frees the block and takes it again. */
+/* Another thread frees the block and allocates it again. */
 static void case_legacy_free_thread(void)
 {
     uint32_t *read = take_for_all(2 * block_bytes), *block = take(legacy), *next = nullptr;

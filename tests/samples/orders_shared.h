@@ -1,9 +1,9 @@
 /*
  * Cases of `orders`: a block that several streams read comes back while one of them is held at a
- * gate, which work of another one opens. Part of orders.cu.
+ * gate. Work of another stream opens the gate. Part of orders.cu.
  *
- * Memory is short and two blocks are away. What is freed on the held stream is used there behind
- * the gate: memory for the stream that comes after it anyway, and for no other.
+ * Memory is short and two blocks are away. The held stream frees a block that it uses behind the
+ * gate. Only work that comes after this stream anyway may have that memory.
  */
 #ifndef PENSTOCK_SAMPLES_ORDERS_SHARED_H
 #define PENSTOCK_SAMPLES_ORDERS_SHARED_H
@@ -12,10 +12,10 @@
 
 struct shared_blocks {
     cudaStream_t held, opener;
-    uint32_t *block[BUDGET_BLOCKS]; /* two of them are away: 0 and 1 */
+    uint32_t *block[BUDGET_BLOCKS]; /* blocks 0 and 1 are away */
     uint32_t *late;                 /* the held stream uses and frees it behind the gate */
-    uint32_t *idle;                 /* its last use is over; the opener frees it */
-    uint32_t *read[2];              /* what each stream has read; too small to leave */
+    uint32_t *idle;                 /* its last use is complete; the opener frees it */
+    uint32_t *read[2];              /* where each stream copies the words it reads; too small to be evicted */
 };
 
 static void read_block(struct shared_blocks *s, cudaStream_t stream, unsigned i)
@@ -23,7 +23,7 @@ static void read_block(struct shared_blocks *s, cudaStream_t stream, unsigned i)
     LAUNCH(stream, READ_WORDS, copy_words, s->read[stream == s->opener], s->block[i], READ_WORDS);
 }
 
-/* Blocks 0 and 1 leave, once the streams of `readers` have read all blocks. */
+/* Returns when the streams of `readers` have read all blocks and blocks 0 and 1 have left. */
 static struct shared_blocks share_blocks(cudaStream_t held, cudaStream_t opener,
                                          std::initializer_list<cudaStream_t> readers)
 {
@@ -47,13 +47,13 @@ static struct shared_blocks share_blocks(cudaStream_t held, cudaStream_t opener,
     for (unsigned i = 2; i < BUDGET_BLOCKS; i++)
         touch(opener, s.block[i]);
     CHECK(cudaDeviceSynchronize());
-    usleep(200000); /* what leaves has left */
+    usleep(200000); /* until all evictions are complete */
     return s;
 }
 
 /*
- * From here on memory can be had for the held stream alone, behind the gate, or of what nobody
- * uses.
+ * From here on, memory is available to the held stream alone behind the gate, or from the idle
+ * block.
  */
 static void hold_memory(struct shared_blocks *s)
 {
@@ -72,7 +72,7 @@ static void expect_shared(struct shared_blocks *s, unsigned read_last)
         expect_words(each, read_last, 0, READ_WORDS, s->opener, "what one of them read");
 }
 
-/* Both read the block; the one that opens the gate comes second. */
+/* Both streams read the block, first the held one. The second one then opens the gate. */
 static void read_by_both(struct shared_blocks *s, unsigned i)
 {
     read_block(s, s->held, i);
@@ -109,7 +109,7 @@ static void case_reload_for_another_per_thread(void)
     reload_for_another(cudaStreamPerThread, new_stream());
 }
 
-/* The opener has read the other blocks, but this one never. */
+/* The opener has read the other blocks, but never this one. */
 static void case_reload_for_another_first(void)
 {
     const cudaStream_t held = new_stream(), opener = new_stream();
@@ -119,7 +119,7 @@ static void case_reload_for_another_first(void)
     read_by_both(&s, 0);
 }
 
-/* The host opens the gate once the other stream has read the block. */
+/* The host opens the gate when the opener has read the block. */
 static void case_reload_for_another_host(void)
 {
     struct shared_blocks s = share_blocks(new_stream(), new_stream(), {});
@@ -133,7 +133,10 @@ static void case_reload_for_another_host(void)
     expect_shared(&s, 0);
 }
 
-/* There is memory for the block that both read; the one before it is the held stream's alone. */
+/*
+ * There is memory for the block that both streams read. Only the held stream reads the block before
+ * it.
+ */
 static void case_reload_for_another_behind(void)
 {
     struct shared_blocks s = share_blocks(new_stream(), new_stream(), {});
@@ -144,8 +147,8 @@ static void case_reload_for_another_behind(void)
 }
 
 /*
- * One stream alone has kernels. The host copies a block that the stream reads, as it did before,
- * and opens the gate after that.
+ * Only one stream has kernels. The host copies a block that the stream reads, as it did before, and
+ * then opens the gate.
  */
 static void case_reload_for_another_copied(void)
 {
@@ -158,7 +161,7 @@ static void case_reload_for_another_copied(void)
         touch(held, s.block[i]);
     touch(held, s.late);
     CHECK(cudaDeviceSynchronize());
-    usleep(200000); /* it has left once more */
+    usleep(200000); /* until the block has left once more */
     hold_memory(&s);
     read_block(&s, held, 0);
     CHECK(cudaMemcpy(&copied, s.block[0], sizeof(copied), cudaMemcpyDeviceToHost));
@@ -169,7 +172,7 @@ static void case_reload_for_another_copied(void)
         expect_block(s.block[i], i, "a block that the host copies, too");
 }
 
-/* All that there is room for is in use behind the gate. */
+/* All blocks that fit are in use behind the gate. */
 static void case_reload_for_another_all(void)
 {
     const cudaStream_t held = new_stream(), opener = new_stream();
@@ -185,7 +188,7 @@ static void case_reload_for_another_all(void)
     read_by_both(&s, 0);
 }
 
-/* The block is read on a third stream, whose read the opener waits for by an event. */
+/* A third stream reads the block, and the opener waits for that read by an event. */
 static void case_reload_for_another_third(void)
 {
     const cudaStream_t held = new_stream(), opener = new_stream(), third = new_stream();
@@ -203,7 +206,8 @@ static void case_reload_for_another_third(void)
 }
 
 /*
- * In each step of a loop a block that is away is read by both: from some step on a plan brings it.
+ * In each step of a loop both streams read a block that is away. From some step on, a plan brings
+ * it back.
  */
 static void case_reload_for_another_steps(void)
 {
@@ -227,7 +231,7 @@ static void case_reload_for_another_steps(void)
     expect_shared(&s, 0);
 }
 
-/* So much is freed that what is away may come back before anybody names it. */
+/* So many blocks are freed that the two may come back before any launch names them. */
 static void case_reload_for_another_early(void)
 {
     const cudaStream_t held = new_stream(), opener = new_stream();

@@ -1,18 +1,15 @@
 /*
- * Cases of `orders`: memory is short, and something that is not over stands beside memory that
- * could be had at once. Part of orders.cu.
+ * Cases of `orders`: memory is short. Some of it waits for work that is not complete, while other
+ * memory is available at once. Part of orders.cu.
  */
 #ifndef PENSTOCK_SAMPLES_ORDERS_STALLS_H
 #define PENSTOCK_SAMPLES_ORDERS_STALLS_H
 
 #define BUSY_STREAMS 20
 
-/*
- * --- freed beside a capture
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- freed beside a capture ---- */
 
-/* What follows a capture begins once it has begun, and the capture ends once that is done. */
+/* Keeps a capture open on a thread of its own, from the constructor to the destructor. */
 class capture_beside
 {
   public:
@@ -48,7 +45,7 @@ class capture_beside
     std::thread thread;
 };
 
-/* As many blocks as the budget has, each used on some of the many streams. */
+/* Allocates as many blocks as fit the budget, each used on several of the many streams. */
 static void use_on_many(uint32_t **block, const cudaStream_t *streams)
 {
     for (unsigned i = 0; i < BUDGET_BLOCKS; i++)
@@ -62,8 +59,8 @@ static void use_on_many(uint32_t **block, const cudaStream_t *streams)
 }
 
 /*
- * Blocks are freed while another thread captures, which forbids to wait for the device. Later the
- * device is idle, and their memory is wanted.
+ * Blocks are freed while another thread captures, which forbids waiting for the device. Later the
+ * device is idle, and the program asks for their memory.
  */
 static void free_beside_capture(size_t wanted)
 {
@@ -98,28 +95,25 @@ static void case_free_beside_capture_larger(void)
     free_beside_capture(2 * block_bytes);
 }
 
-/*
- * --- a wait for the device
- * --------------------------------------------------------------------------------------------------------------
- */
+/* ---- a wait for the device ---- */
 
 /*
- * One thread waits for the device, on which a stream waits that has used no block. Meanwhile
- * another thread needs more memory than there is, and opens the gate after that.
+ * One thread waits for the device, where a stream is held that has used no block. Meanwhile another
+ * thread needs more memory than is free, and opens the gate only after that.
  */
 static void wait_for_device(cudaError_t (*wait)(cudaStream_t held))
 {
     const cudaStream_t held = new_stream(), opener = new_stream();
     uint32_t *block[BUDGET_BLOCKS + 5];
 
-    for (unsigned i = 0; i < BUDGET_BLOCKS + 1; i++) { /* one more than there is room for */
+    for (unsigned i = 0; i < BUDGET_BLOCKS + 1; i++) { /* one more than fit */
         block[i] = take(opener);
         fill(opener, block[i], i);
     }
     CHECK(cudaStreamSynchronize(opener));
     hold(held, GATE);
     std::thread waiting([=] { CHECK(wait(held)); });
-    usleep(50000); /* it waits by now, or will */
+    usleep(50000); /* the thread waits by now, or soon will */
     for (unsigned i = BUDGET_BLOCKS + 1; i < BUDGET_BLOCKS + 5; i++) {
         block[i] = take(opener);
         fill(opener, block[i], i);
@@ -151,12 +145,9 @@ static void case_event_wait(void)
     });
 }
 
-/*
- * --- the one that has been idle longest
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- the blocks that have been idle longest ---- */
 
-/* The blocks that have been idle longest are in use behind the gate; others could leave at once. */
+/* The oldest blocks are in use behind the gate; others could leave at once. */
 static void oldest_waits(unsigned waiting)
 {
     const cudaStream_t held = new_stream(), opener = new_stream();
@@ -188,23 +179,23 @@ static void case_oldest_wait_many(void)
     oldest_waits(5);
 }
 
-/* All of them: the requester waits for none, since only what follows opens the gate. */
+/*
+ * All blocks are in use behind the gate. The request must wait for none of them, because only later
+ * work opens the gate.
+ */
 static void case_all_wait(void)
 {
     oldest_waits(BUDGET_BLOCKS);
 }
 
-/*
- * --- a launch that stands in its call
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- a launch that blocks in its call ---- */
 
 #define STANDING_ROUNDS 4
-#define LAUNCHES_BESIDE 100 /* more than a grace has */
+#define LAUNCHES_BESIDE 100 /* more launches than a grace has */
 
 /*
- * More than a stream has room for, where a device is told to have little (CUDASIM_QUEUE). Fills are
- * no kernels, which alone wait for room there.
+ * Queues more work than a stream has room for, on a device that was given a short queue
+ * (CUDASIM_QUEUE). These are fills, because only kernels wait for room there.
  */
 static void fill_queue(cudaStream_t stream, uint32_t *word)
 {
@@ -212,7 +203,7 @@ static void fill_queue(cudaStream_t stream, uint32_t *word)
         CHECK(cudaMemsetAsync(word, 0, sizeof(*word), stream));
 }
 
-/* The other thread goes on to where it stands, if it does. */
+/* Gives the other thread time to block in its launch, unless the launch returns. */
 static void wait_until_standing(const std::atomic<bool> &is_over)
 {
     for (unsigned i = 0; i < 100 && !is_over; i++)
@@ -220,9 +211,9 @@ static void wait_until_standing(const std::atomic<bool> &is_over)
 }
 
 /*
- * A thread's launch uses two blocks by a table that a kernel has just made of them, and stands in
- * its call since the queue of its stream is full. Meanwhile another thread makes many launches, for
- * which there is less memory than they need.
+ * A thread's launch uses two blocks through a table that a kernel has just made. It blocks in its
+ * call because the stream's queue is full. Meanwhile another thread makes many launches, for which
+ * there is too little memory.
  */
 static void case_launch_stands(void)
 {
@@ -269,7 +260,7 @@ static void case_launch_stands(void)
     CHECK(cudaFree(out));
 }
 
-/* Nothing is launched: the driver looks at what the graph's copy names. */
+/* Captures a copy and launches nothing. The driver looks at the addresses of the graph's copy. */
 static void capture_copy(cudaStream_t stream, uint32_t *to, const uint32_t *from)
 {
     cudaGraph_t graph = nullptr;
@@ -286,8 +277,8 @@ static void capture_copy(cudaStream_t stream, uint32_t *to, const uint32_t *from
 #define GATHERS 40
 
 /*
- * A thread's launches use two blocks by a table, which are away by then. Meanwhile another thread
- * captures copies of these.
+ * A thread's launches use two blocks through a table, after the blocks have left. Meanwhile another
+ * thread captures copies of these blocks.
  */
 static void case_look_beside_table(void)
 {
@@ -332,8 +323,8 @@ static void case_look_beside_table(void)
 }
 
 /*
- * What was freed first is in use behind the gate; the last two are not in use, and there is nothing
- * else.
+ * All memory is freed. The blocks that were freed first are in use behind the gate; the last two
+ * are idle.
  */
 static void case_freed_wait_many(void)
 {

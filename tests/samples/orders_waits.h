@@ -1,5 +1,5 @@
 /*
- * Cases of `orders`: work that does not depend on other work, and must not wait for it. Part of
+ * Cases of `orders`: work that does not depend on other work must not wait for it. Part of
  * orders.cu.
  */
 #ifndef PENSTOCK_SAMPLES_ORDERS_WAITS_H
@@ -8,14 +8,11 @@
 #define ROUNDS 10
 #define MOST_STREAMS 3
 
-/*
- * --- streams side by side
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- streams side by side ---- */
 
 /*
- * Each stream in turn takes a block, uses it and frees it, the host far ahead: the ledger of a
- * simulated device tells how long the longest chain is.
+ * Each stream in turn allocates a block, uses it and frees it. The host is far ahead. The ledger of
+ * a simulated device gives the length of the longest chain.
  */
 static void rounds_on(const cudaStream_t *streams, unsigned count)
 {
@@ -65,8 +62,8 @@ static void case_turns_of_threads(void)
 }
 
 /*
- * In each round every stream tells that it is there, and uses and frees its block only once all the
- * others are there too. That comes about on streams that run side by side and on no others.
+ * In each round every stream signals that it has arrived. It uses and frees its block only when all
+ * the others have arrived too. Only streams that run side by side complete this.
  */
 static void meet(const cudaStream_t *streams, unsigned count, size_t bytes_more)
 {
@@ -109,9 +106,7 @@ static void case_meeting_blocking(void)
     meet(streams, 2, 0);
 }
 
-/*
- * Blocks of sizes that are alike: one stream's freed block is large enough for another's request.
- */
+/* Blocks of similar sizes: one stream's freed block is large enough for another's request. */
 static void case_meeting_alike(void)
 {
     const cudaStream_t streams[3] = {new_stream(), new_stream(), new_stream()};
@@ -119,12 +114,9 @@ static void case_meeting_alike(void)
     meet(streams, 3, block_bytes / 4);
 }
 
-/*
- * --- memory whose last use has not come
- * ----------------------------------------------------------------------------------------------
- */
+/* ---- memory whose last use is still to come ---- */
 
-/* Blocks are freed on the stream behind a gate; what uses them has not run. */
+/* Frees blocks on the stream behind a gate. The work that uses them has not run. */
 static void free_behind_gate(cudaStream_t held, unsigned blocks)
 {
     uint32_t *block[MOST_BLOCKS];
@@ -138,7 +130,7 @@ static void free_behind_gate(cudaStream_t held, unsigned blocks)
     }
 }
 
-/* The opener's own block, which it fills before it opens the gate. */
+/* Fills the opener's own block before the opener opens the gate. */
 static void open_after_use(cudaStream_t opener, uint32_t *block, size_t bytes)
 {
     const size_t words = bytes / sizeof(uint32_t);
@@ -204,9 +196,7 @@ static void case_async_behind_wait_thread(void)
     give(block, opener);
 }
 
-/*
- * A third stream takes and frees blocks as well, and may come to an end before the gate is opened.
- */
+/* A third stream allocates and frees blocks too, and may finish before the gate is opened. */
 static void case_async_behind_wait_third(void)
 {
     const cudaStream_t held = new_stream(), third = new_stream(), opener = new_stream();
@@ -239,10 +229,7 @@ static void case_malloc_behind_wait_larger(void)
     malloc_behind(new_stream(), new_stream(), 3, 2 * block_bytes);
 }
 
-/*
- * The same once the steps of a loop have been seen: what they ask for may have been made ready
- * ahead of them.
- */
+/* The same after steps of a loop, when Penstock may have preallocated for its requests. */
 static void case_malloc_behind_wait_steps(void)
 {
     const cudaStream_t held = new_stream(), opener = new_stream();
@@ -263,8 +250,8 @@ static void case_malloc_behind_wait_steps(void)
 }
 
 /*
- * cudaFree, which waits for the device by its own right: the host opens the gate. What others do
- * meanwhile goes on.
+ * cudaFree may wait for the device. So the host opens the gate, and the work of other streams goes
+ * on meanwhile.
  */
 static void case_free_behind_wait(void)
 {
@@ -289,14 +276,11 @@ static void case_free_behind_wait(void)
     expect_block(next, 2, "what another stream wrote meanwhile");
 }
 
-/*
- * --- the default stream, between blocking streams
- * -------------------------------------------------------------------------------------
- */
+/* ---- the default stream, between blocking streams ---- */
 
 /*
- * Eight blocks, one of them used on the default stream, others on two blocking streams; all of that
- * is over.
+ * Uses eight blocks: one on the default stream, two on blocking streams, the others on `third`.
+ * Returns when all uses are complete.
  */
 static void use_everywhere(uint32_t **block, cudaStream_t held, cudaStream_t opener, cudaStream_t third)
 {
@@ -323,7 +307,7 @@ static void expect_all(uint32_t *const *block, unsigned first)
         expect_block(block[i], i, "a block beside the wait");
 }
 
-/* One block more than there is room for: one leaves that the default stream used last. */
+/* One block more than fits. A block leaves whose last use was on the default stream. */
 static void case_legacy_barrier_leaves(void)
 {
     const cudaStream_t held = new_blocking_stream(), opener = new_blocking_stream(), third = new_stream();
@@ -342,8 +326,8 @@ static void case_legacy_barrier_leaves(void)
 }
 
 /*
- * A block that is freed and taken by cudaMalloc comes after all streams, of which one is the
- * default stream.
+ * A block that is freed and allocated by cudaMalloc comes after all streams, among them the default
+ * stream.
  */
 static void case_legacy_barrier_taken(void)
 {
@@ -363,7 +347,7 @@ static void case_legacy_barrier_taken(void)
     expect_block(more, 9, "the block that came last");
 }
 
-/* Many launches of a third stream while one blocking stream waits for the other. */
+/* A third stream makes many launches while one blocking stream waits for the other. */
 static void case_legacy_barrier_launches(void)
 {
     const cudaStream_t held = new_blocking_stream(), opener = new_blocking_stream(), third = new_stream();
@@ -385,8 +369,8 @@ static void case_legacy_barrier_launches(void)
 }
 
 /*
- * A block is freed on the default stream before the wait; the blocking stream that opens the gate
- * takes it behind that.
+ * A block is freed on the default stream before the wait. The blocking stream that opens the gate
+ * allocates it behind the free.
  */
 static void case_legacy_barrier_freed(void)
 {
@@ -401,14 +385,11 @@ static void case_legacy_barrier_freed(void)
     give(block, opener);
 }
 
-/*
- * --- memory is short
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- memory is short ---- */
 
 /*
- * Idle blocks fill the budget; one block behind the gate pushes one of them out. There are others
- * for the next request.
+ * Idle blocks fill the budget. The blocks behind the gate push some of them out, and enough idle
+ * blocks remain for the next request.
  */
 static void scarce(void (*behind)(cudaStream_t, cudaStream_t, unsigned, size_t), unsigned idle_blocks, unsigned blocks)
 {
@@ -435,7 +416,7 @@ static void case_scarce_malloc(void)
     scarce(malloc_behind, 8, 1);
 }
 
-/* All that the budget holds is freed behind the gate. */
+/* All memory of the budget is freed behind the gate. */
 static void case_scarce_async_all(void)
 {
     scarce(async_behind, 0, 8);
@@ -447,9 +428,9 @@ static void case_scarce_malloc_all(void)
 }
 
 /*
- * Two blocks are away. One stream, which nobody waits for, names the first: its pages may come from
- * a block whose last use is behind the gate. The stream that opens the gate names the second, for
- * which there are pages of a block that nobody uses.
+ * Two blocks are away. A stream for which no other stream waits names the first. Its pages may come
+ * from a block whose last use is behind the gate. The stream that opens the gate names the second,
+ * for which the pages of an idle block are available.
  */
 static void case_reload_behind_wait(void)
 {
@@ -466,7 +447,7 @@ static void case_reload_behind_wait(void)
     for (unsigned i = 2; i < 8; i++)
         touch(opener, block[i]);
     CHECK(cudaDeviceSynchronize());
-    usleep(200000); /* what leaves has left */
+    usleep(200000); /* until all evictions are complete */
     hold(held, GATE);
     touch(held, late);
     give(late, held);
@@ -479,7 +460,10 @@ static void case_reload_behind_wait(void)
     expect_all(block, 0);
 }
 
-/* A block that is freed while a kernel uses it, and taken by cudaMalloc before that is over. */
+/*
+ * A block is freed while a kernel uses it, and allocated by cudaMalloc before that kernel is
+ * complete.
+ */
 static void case_legacy_barrier_taken_busy(void)
 {
     const cudaStream_t held = new_blocking_stream(), opener = new_blocking_stream(), third = new_stream();
@@ -505,14 +489,11 @@ static void case_legacy_barrier_taken_busy(void)
     expect_block(more, 9, "the block that came last");
 }
 
-/*
- * --- what the only stream had before there was a second one
- * ----------------------------------------------------------------------------
- */
+/* ---- memory of the only stream, before there is a second one ---- */
 
 /*
- * A block that the only stream used is freed and taken again; the second stream, which is to open
- * the gate, comes after what used it before the free alone.
+ * A block that the only stream used is freed and allocated again. The second stream opens the gate.
+ * It must wait only for uses of the block before its free.
  */
 static void second_stream(bool is_known_first)
 {
