@@ -18,7 +18,7 @@ struct attention_shape {
 };
 
 /*
- * An item's place: its position in the sequence, and where its head's first token and column are.
+ * The place of an item: its position in the sequence, and the first token and column of its head.
  */
 struct attention_row {
     size_t position;
@@ -108,7 +108,7 @@ KERNEL(attention_context,
 }
 
 /*
- * The gradient of the scores before the softmax (with the scale of the product already in it):
+ * The gradient of the scores before the softmax, already multiplied by the product's scale.
  * grad_scores has the shape of probs.
  */
 KERNEL(attention_scores_gradient,
@@ -139,8 +139,8 @@ KERNEL(attention_scores_gradient,
 }
 
 /*
- * grad_qkv: this row's query sums over the keys it saw, its key and value over the queries that saw
- * it.
+ * grad_qkv: the row's query sums over the keys that it saw; its key and value sum over the queries
+ * that saw them.
  */
 KERNEL(attention_qkv_gradient,
        (float *__restrict__ grad_qkv, const float *__restrict__ grad_scores, const float *__restrict__ grad_context,
@@ -190,8 +190,8 @@ KERNEL(embed,
 }
 
 /*
- * Per chunk of rows and word of the vocabulary: partial[chunk, vocab, width] = the sums of grad
- * over the rows that hold this word.
+ * Per chunk of rows and word of the vocabulary: partial[chunk, vocab, width] = the sum of grad over
+ * the rows that hold this word.
  */
 KERNEL(embed_gradient_chunks,
        (float *__restrict__ partial, const float *__restrict__ grad, const int32_t *__restrict__ token, size_t rows,

@@ -1,6 +1,6 @@
 /*
- * Every CUDA call of a sample goes through CHECK: an error is printed with its call, and the
- * program ends with status 1.
+ * Every CUDA call of a sample goes through CHECK. After an error it prints the error with its call,
+ * and ends the program with status 1.
  */
 #ifndef PENSTOCK_SAMPLES_CHECK_H
 #define PENSTOCK_SAMPLES_CHECK_H
@@ -20,7 +20,10 @@ static inline void check_cuda(cudaError_t result, const char *call, const char *
 
 #define CHECK(call) check_cuda((call), #call, __FILE__, __LINE__)
 
-/* What must be true of the sample itself, whatever the device does. */
+/*
+ * Ends the program unless the condition holds. For conditions of the sample itself, which hold on
+ * any device.
+ */
 #define REQUIRE(condition, ...)                                                                                        \
     do {                                                                                                               \
         if (!(condition)) {                                                                                            \

@@ -1,6 +1,6 @@
 /*
- * Whether the device's gradients are those of the model: a few of each parameter's are compared
- * with difference quotients of the reference loss, which is computed in double precision by code
+ * Checks the device's gradients. A few entries of each parameter's gradient are compared with
+ * difference quotients of the reference loss. That loss is computed in double precision, by code
  * that shares nothing with the kernels. Part of train.h.
  */
 #ifndef PENSTOCK_SAMPLES_GRADCHECK_H
@@ -9,13 +9,13 @@
 #define GRADCHECK_ENTRIES 4
 #define GRADCHECK_STEP 1e-5
 /*
- * Single precision sums of some hundred terms agree to about 1e-5 of the largest gradient of a
- * parameter; a wrong formula misses by far more.
+ * Single precision sums of some hundred terms agree to about 1e-5 of a parameter's largest
+ * gradient. A wrong formula is off by far more.
  */
 #define GRADCHECK_TOLERANCE 2e-4
 #define GRADCHECK_LOSS_TOLERANCE 1e-5
 
-/* The entry of a parameter to look at: the largest gradient first, then some at random. */
+/* Returns the entry of a parameter to check: the largest gradient first, then random entries. */
 static inline size_t gradcheck_entry(const float *gradient, size_t count, unsigned turn)
 {
     size_t largest = 0;
@@ -42,7 +42,7 @@ static inline double difference_quotient(const struct trainer *trainer, double *
     return (above - below) / (2.0 * GRADCHECK_STEP);
 }
 
-/* Runs one step without an update and compares. Returns the program's exit status. */
+/* Runs one step without an update and compares its gradients. Returns the program's exit status. */
 static inline int check_gradients(struct trainer *trainer)
 {
     const struct parameter_list *parameters = &trainer->parameters;
@@ -79,8 +79,8 @@ static inline int check_gradients(struct trainer *trainer)
         const double scale = fabs(static_cast<double>(gradient[gradcheck_entry(gradient, count, 0)]));
 
         /*
-         * No parameter of the trainers is without effect; all-zero gradients would otherwise agree
-         * with anything small.
+         * Every parameter of the trainers has an effect. Without this check, all-zero gradients
+         * would agree with any small value.
          */
         if (!(scale > 0.0)) {
             printf("%s: no gradient\n", parameters->entry[p].name);

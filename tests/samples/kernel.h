@@ -30,8 +30,8 @@
 #include "check.h"
 
 /*
- * The share of the items that one thread works on: first, first + step, ... On the simulated device
- * one call takes them all.
+ * The items that one thread works on: first, first + step, ... On the simulated device one call
+ * takes all items.
  */
 struct lane {
     size_t first;
@@ -45,7 +45,7 @@ static __device__ inline struct lane lane_of_thread(void)
     return {blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x, gridDim.x * static_cast<size_t>(blockDim.x)};
 }
 
-/* What the simulated device needs of a kernel, from the types of its body's parameters. */
+/* The simulated device's description of a kernel, made from the types of its body's parameters. */
 template <auto Body> struct host_kernel;
 
 template <typename... Params, void (*Body)(struct lane, Params...)> struct host_kernel<Body> {
@@ -56,8 +56,8 @@ template <typename... Params, void (*Body)(struct lane, Params...)> struct host_
     };
 
     /*
-     * Each parameter starts at the next multiple of its alignment: the rule by which nvcc fills the
-     * parameter bank.
+     * Each parameter starts at the next multiple of its alignment. nvcc fills the parameter bank by
+     * the same rule.
      */
     static constexpr struct layout make_layout(void)
     {
@@ -110,8 +110,8 @@ template <typename... Params, void (*Body)(struct lane, Params...)> struct host_
     static __host__ __device__ inline void name##_body(struct lane lane, KERNEL_UNWRAP params)
 
 /*
- * Threads of a block, and the most blocks of a grid: more items than threads are no error, threads
- * loop.
+ * Threads of a block, and the most blocks of a grid. There may be more items than threads, because
+ * threads loop.
  */
 #define KERNEL_BLOCK 128
 #define KERNEL_MAX_GRID 65535

@@ -2,9 +2,9 @@
  * The kernels that both trainers use: matrix products, RMS norm, activations, dropout, sums, Adam.
  * Matrices are row-major.
  *
- * Sums over the rows of a batch are taken in two stages in a fixed order: per chunk of rows, then
- * over the chunks. That keeps a GPU busy without atomics, whose order (and so whose rounding) would
- * change from run to run.
+ * Sums over the rows of a batch have two stages in a fixed order: within chunks of rows, then over
+ * the chunks. That keeps a GPU busy without atomics, whose order (and rounding) would change from
+ * run to run.
  */
 #ifndef PENSTOCK_SAMPLES_LAYERS_H
 #define PENSTOCK_SAMPLES_LAYERS_H
@@ -14,8 +14,8 @@
 #include "kernel.h"
 
 /*
- * Columns that one item of a product computes: enough for a host compiler to use whole vectors, few
- * enough for registers.
+ * Columns that one item of a product computes. A host compiler can use whole vectors, and a GPU's
+ * registers suffice.
  */
 #define TILE 16
 
@@ -176,8 +176,8 @@ KERNEL(norm_forward,
 }
 
 /*
- * grad_in = skip + the gradient through the norm of grad_out; skip is the gradient that went round
- * the norm by the residual.
+ * grad_in = skip + the gradient through the norm of grad_out. `skip` is the gradient that went past
+ * the norm along the residual.
  */
 KERNEL(norm_backward,
        (float *__restrict__ grad_in, const float *__restrict__ skip, const float *__restrict__ grad_out,
@@ -262,8 +262,8 @@ KERNEL(silu_backward,
 }
 
 /*
- * Whether dropout keeps an element: seven of eight. `first` is the element's number in the whole
- * batch, so halves agree with the whole.
+ * Returns whether dropout keeps an element; it keeps seven of eight. `index` is the element's
+ * number in the whole batch, so that halves agree with the whole.
  */
 static __host__ __device__ inline bool dropout_keeps(uint64_t key, size_t index)
 {
@@ -272,7 +272,7 @@ static __host__ __device__ inline bool dropout_keeps(uint64_t key, size_t index)
 
 #define DROPOUT_SCALE (8.0f / 7.0f)
 
-/* out = skip + dropout(in); kept[] remembers which elements were kept. */
+/* out = skip + dropout(in); kept[] records which elements were kept. */
 KERNEL(dropout_forward,
        (float *__restrict__ out, uint8_t *__restrict__ kept, const float *__restrict__ skip,
         const float *__restrict__ in, uint64_t key, size_t first, size_t count),
@@ -336,7 +336,7 @@ KERNEL(loss_total, (double *__restrict__ total, const double *__restrict__ parti
     }
 }
 
-/* One Adam update; correction1 and correction2 are 1 / (1 - beta^t), worked out on the host. */
+/* One Adam update. correction1 and correction2 are 1 / (1 - beta^t), computed on the host. */
 KERNEL(adam,
        (float *__restrict__ value, float *__restrict__ moment1, float *__restrict__ moment2,
         const float *__restrict__ grad, float rate, float correction1, float correction2, size_t count),

@@ -1,6 +1,6 @@
 /*
- * The cases of `mapped` that print what the driver says: of mapped addresses, of handles, and of
- * what is wrong.
+ * The cases of `mapped` that print the driver's answers about mapped addresses, handles and wrong
+ * calls.
  */
 #ifndef PENSTOCK_SAMPLES_MAPPED_ASKS_H
 #define PENSTOCK_SAMPLES_MAPPED_ASKS_H
@@ -62,7 +62,10 @@ static void print_properties(CUmemGenericAllocationHandle handle)
            got.allocFlags.compressionType, got.allocFlags.gpuDirectRDMACapable, got.allocFlags.usage);
 }
 
-/* The handle by an address of its: the same one, and as many references as it was asked for. */
+/*
+ * Retains the handle by one of its addresses. Each call returns the same handle and adds a
+ * reference.
+ */
 static void asks_for_the_handle(void)
 {
     struct tensor tensor = new_tensor(4 * unit);
@@ -105,7 +108,7 @@ static void case_asks(void)
     let_access(range, 2 * bytes);
     map_handle(range + 2 * bytes, bytes, small);
     LAUNCH(stream, 3 * bytes / sizeof(uint32_t), fill_words, words_at(range), 3, 0, 3 * bytes / sizeof(uint32_t));
-    new_tensors(1); /* by which something leaves under a small budget */
+    new_tensors(1); /* so that memory leaves under a small budget */
     for (size_t at = 0; at < 4 * bytes; at += bytes) {
         print_pointer(range, at);
         print_pointer(range, at + bytes - 4);
@@ -199,12 +202,15 @@ static void case_errors(void)
     SAY(cuMemAddressFree, own, bytes);
 }
 
-/* Bound to a multicast object, of which there is none: refused, and the memory is as it was. */
+/*
+ * Binds memory to multicast objects and endpoints that don't exist. The calls are refused, and the
+ * memory is unchanged.
+ */
 static void case_multicast(void)
 {
     const auto bind_memory = driver<decltype(&cuMulticastBindMem)>("cuMulticastBindMem");
     const auto bind_address = driver<decltype(&cuMulticastBindAddr)>("cuMulticastBindAddr");
-    /* Of CUDA 13.1 and 13.3. */
+    /* Since CUDA 13.1 and 13.3. */
     using bind_memory_for = CUresult (*)(CUmemGenericAllocationHandle, CUdevice, size_t, CUmemGenericAllocationHandle,
                                          size_t, size_t, unsigned long long);
     using bind_address_for =
@@ -237,7 +243,7 @@ static void case_multicast(void)
     free_tensors();
 }
 
-/* Addresses asked for where something is, somewhere else, aligned, and with flags. */
+/* Reserves addresses with flags, at an address in use, and at a free one with an alignment. */
 static void case_hint(void)
 {
     const size_t alignment = 64 * mappings.granularity;

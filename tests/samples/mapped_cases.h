@@ -1,6 +1,4 @@
-/*
- * The cases of `mapped`, which have no training: what else programs do with handles and mappings.
- */
+/* The cases of `mapped` without a training: other uses of handles and mappings. */
 #ifndef PENSTOCK_SAMPLES_MAPPED_CASES_H
 #define PENSTOCK_SAMPLES_MAPPED_CASES_H
 
@@ -13,7 +11,7 @@
 
 #define TENSORS 16
 
-/* More than a small budget holds: tensor i has the words of salt i. */
+/* Together they exceed a small budget. Tensor i has the words of salt i. */
 static struct tensor tensors[TENSORS];
 
 static void fill(const struct tensor *tensor, uint32_t salt)
@@ -57,7 +55,9 @@ static void unmap(const struct tensor *tensor)
     MUST(cuMemUnmap, address_of(tensor), tensor->bytes);
 }
 
-/* The handle at other addresses of its size. The tensor's own range is none of its any more. */
+/*
+ * Maps the handle at other addresses of its size. The caller still owns the tensor's former range.
+ */
 static void map_at(struct tensor *tensor, CUdeviceptr address)
 {
     map_handle(address, tensor->bytes, tensor->handle);
@@ -87,7 +87,7 @@ static void case_moves(void)
         }
         expect_tensors(1, "of a handle at other addresses");
     }
-    /* All of them, into one range, in reverse. */
+    /* All handles, into one range, in reverse order. */
     const size_t bytes = tensors[0].bytes;
     const CUdeviceptr range = new_range(TENSORS * bytes);
     for (const struct tensor &tensor : tensors) {
@@ -137,8 +137,8 @@ static void case_swaps(void)
 }
 
 /*
- * Handles in one range: a tensor over all of them, whose middle goes and comes anew, in one call
- * and in several.
+ * Handles in one range, with a tensor over all of them. Its middle is unmapped and replaced, in one
+ * call and in several.
  */
 static void case_range(void)
 {
@@ -180,8 +180,8 @@ static void case_range(void)
 }
 
 /*
- * Handles side by side, made when there are freed allocations that are a little larger than they,
- * and more of them than the program ever had in use.
+ * Handles side by side. When they are made, there are freed allocations that are a little larger,
+ * and more of them than the program ever used at once.
  */
 static void case_lengths(void)
 {
@@ -235,7 +235,9 @@ static void case_twice(void)
     free_tensors();
 }
 
-/* The first half of a handle, and its second one: refused, or right. */
+/*
+ * Maps the second half of a handle and its first half. The driver refuses, or the words are right.
+ */
 static void case_part(void)
 {
     struct tensor whole = new_tensor(8 * unit);
@@ -265,7 +267,7 @@ static void case_part(void)
     free_tensor(&whole);
 }
 
-/* ---- handles handed on ---- */
+/* ---- exported handles ---- */
 
 static CUmemGenericAllocationHandle imported_from(int descriptor)
 {
@@ -296,7 +298,7 @@ static void case_export(void)
 {
     struct tensor fresh = {}, second = {};
 
-    /* Before it is mapped. */
+    /* Exported before it is mapped. */
     fresh.count = second.count = 4 * unit;
     fresh.bytes = second.bytes = whole_granules(fresh.count * sizeof(uint32_t));
     fresh.handle = new_handle(fresh.bytes);
@@ -310,7 +312,7 @@ static void case_export(void)
     expect_tensor(&second, 8, "when the exported handle is gone");
     free_tensor(&second);
 
-    /* After it was used, some of them long ago. */
+    /* Exported after its use, for some tensors long after. */
     new_tensors(1);
     for (uint32_t i = 0; i < TENSORS; i += 5) {
         struct tensor *tensor = &tensors[i];
@@ -324,7 +326,7 @@ static void case_export(void)
         expect_tensor(&second, 1 + i, "after others were used");
         free_tensor(&second);
         if (i == 5) {
-            /* Nothing but the descriptor is left of it. */
+            /* Only the descriptor is left of the memory. */
             free_tensor(tensor);
             tensor->handle = imported_from(descriptor);
             map_at(tensor, new_range(tensor->bytes));

@@ -1,6 +1,6 @@
 /*
- * Tensors each of which is a mapping of its own, made and freed as XLA's allocator does it, in the
- * ways that the words of `mapped` choose.
+ * Tensors that are mappings of their own, made and freed like those of XLA's allocator, in the ways
+ * that the words of `mapped` choose.
  */
 #ifndef PENSTOCK_SAMPLES_MAPPED_TENSORS_H
 #define PENSTOCK_SAMPLES_MAPPED_TENSORS_H
@@ -22,10 +22,10 @@ static struct {
 } ways;
 
 static cudaStream_t stream;
-static size_t unit; /* words: 16 KiB, or what the device can map at least */
+static size_t unit; /* words: 16 KiB, or the least that the device can map */
 
 static std::mutex kept_lock;
-static std::multimap<size_t, CUdeviceptr> kept; /* ranges by their bytes */
+static std::multimap<size_t, CUdeviceptr> kept; /* reserved ranges by size in bytes; guarded by kept_lock */
 
 static CUdeviceptr address_of(const struct tensor *tensor)
 {

@@ -1,8 +1,8 @@
 /*
- * Device memory that a program makes itself, by CUDA's virtual memory management: the driver's
- * functions as programs find them, and the few steps that a mapping takes. What is asked of a
- * handle is what XLA asks: that it can be exported as a file descriptor, and reached by network
- * cards where the device allows it.
+ * Device memory that a program maps by CUDA's virtual memory management: the driver's functions as
+ * programs find them, and the steps of a mapping. Handles have the properties that XLA asks for.
+ * They can be exported as file descriptors, and network cards can reach them where the device
+ * allows it.
  */
 #ifndef PENSTOCK_SAMPLES_MAPPINGS_H
 #define PENSTOCK_SAMPLES_MAPPINGS_H
@@ -15,7 +15,10 @@
 
 #include "check.h"
 
-/* By dlsym; or as the runtime's look-up gives it, which wants the name without a version. */
+/*
+ * Finds a driver function by dlsym, or by the runtime's look-up, which expects the name without a
+ * version.
+ */
 static inline void *driver_function(const char *name, bool by_entry_point)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW), *function = nullptr;
@@ -82,16 +85,18 @@ static inline void check_driver(CUresult result, const char *call, const char *f
     exit(1);
 }
 
-/* One of the functions above, whose result must be success; DRIVER gives the result. */
+/*
+ * MUST calls one of the functions above and requires success. DRIVER calls it and gives the result.
+ */
 #define DRIVER(name, ...) mappings.its_##name(__VA_ARGS__)
 #define MUST(name, ...) check_driver(DRIVER(name, __VA_ARGS__), #name, __FILE__, __LINE__)
 
-/* Before anything else of this file. */
+/* The program calls this before any other function of this file. */
 static inline void find_mapping_functions(bool by_entry_point)
 {
     int by_cards = 0;
 
-    CHECK(cudaFree(nullptr)); /* the context */
+    CHECK(cudaFree(nullptr)); /* makes the context */
 #define FIND(name) mappings.its_##name = reinterpret_cast<decltype(&name)>(driver_function(#name, by_entry_point));
     MAPPING_FUNCTIONS(FIND)
 #undef FIND

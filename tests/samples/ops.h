@@ -1,7 +1,7 @@
 /*
- * Operations on a worker's streams, made of the kernels in layers.h: each allocates what it
- * returns, and frees what it needs for itself. Weight gradients go to the side stream and are added
- * to the worker's gradient buffers; everything else goes to the main stream.
+ * Operations on a worker's streams, made of the kernels in layers.h. Each allocates the tensor that
+ * it returns, and frees its temporaries. Weight gradients go to the side stream and are added to
+ * the worker's gradient buffers. All other work goes to the main stream.
  */
 #ifndef PENSTOCK_SAMPLES_OPS_H
 #define PENSTOCK_SAMPLES_OPS_H
@@ -10,8 +10,8 @@
 #include "worker.h"
 
 /*
- * Rows summed by one item of a two-stage sum, at least; and the bytes that its first stage may take
- * for sums per chunk.
+ * The least number of rows that one item of a two-stage sum adds, and the most bytes of the first
+ * stage's sums.
  */
 #define CHUNK_ROWS 128
 #define CHUNK_BYTES (4u << 20)
@@ -19,12 +19,12 @@
 
 struct chunking {
     size_t chunks;
-    size_t rows; /* in a chunk; the last may have fewer */
+    size_t rows; /* in each chunk; the last may have fewer */
 };
 
 /*
- * How to cut `rows` for sums of `width` floats each: depends on the sizes alone, so that it is the
- * same in every run.
+ * Returns how to cut `rows` for sums of `width` floats each. It depends on the sizes alone, so that
+ * it is the same in every run.
  */
 static inline struct chunking chunks_of(size_t rows, size_t width)
 {
@@ -41,7 +41,7 @@ static inline const float *weight_of(const struct worker *worker, size_t paramet
     return worker->parameters->entry[parameter].value;
 }
 
-/* No parameter: a product without a bias. */
+/* In place of a parameter: a product without a bias. */
 #define NO_BIAS SIZE_MAX
 
 static inline struct tensor<float> linear_forward(const struct worker *worker, const struct tensor<float> *in,
@@ -70,9 +70,7 @@ linear_backward(const struct worker *worker, const struct tensor<float> *grad_ou
     return grad_in;
 }
 
-/*
- * Adds to the gradients of weight and bias; `in` and `grad_out` are then in use by the side stream.
- */
+/* Adds to the gradients of weight and bias. The side stream then uses `in` and `grad_out`. */
 static inline void
 linear_weight_gradient(const struct worker *worker, const struct tensor<float> *in,
                        const struct tensor<float> *grad_out, size_t rows, size_t weight, size_t bias)
@@ -106,8 +104,9 @@ static inline struct tensor<float> norm(const struct worker *worker, const struc
 }
 
 /*
- * The gradient of the norm's input, plus that which came round it (`skip`, may be null); adds to
- * the gradient of its gain. grad_out, in and inverse_rms are then in use by the side stream.
+ * Returns the gradient of the norm's input, plus `skip`, the gradient that went past the norm (may
+ * be null). Adds to the gradient of the norm's gain. The side stream then uses grad_out, in and
+ * inverse_rms.
  */
 static inline struct tensor<float>
 norm_gradient(const struct worker *worker, const struct tensor<float> *skip, const struct tensor<float> *grad_out,
@@ -135,7 +134,7 @@ sum_of(const struct worker *worker, const struct tensor<float> *a, const struct 
     return out;
 }
 
-/* Sends scale * the sum of the rows' losses on its way to worker->host_loss. */
+/* Queues a copy of scale * the sum of the rows' losses to worker->host_loss. */
 static inline void
 report_loss(const struct worker *worker, const struct tensor<float> *row_loss, double scale)
 {
@@ -149,7 +148,9 @@ report_loss(const struct worker *worker, const struct tensor<float> *row_loss, d
     tensor_free(worker, &partial);
 }
 
-/* A fresh tensor with this worker's share of a host array that has `each` elements a sample. */
+/*
+ * Returns a new tensor with this worker's share of a host array that has `each` elements a sample.
+ */
 template <typename Element>
 static inline struct tensor<Element> upload_share(const struct worker *worker, const void *host, size_t each) {
     struct tensor<Element> out = tensor_new_on<Element>(worker, worker->main, worker->samples *each);

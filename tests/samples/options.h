@@ -1,6 +1,4 @@
-/*
- * The command line of the sample trainers: one table, from which parsing, help and defaults come.
- */
+/* The command line of the sample trainers. Parsing, help and defaults come from one table. */
 #ifndef PENSTOCK_SAMPLES_OPTIONS_H
 #define PENSTOCK_SAMPLES_OPTIONS_H
 
@@ -21,28 +19,27 @@ struct options {
     uint64_t vocab;
     uint64_t steps;
     uint64_t seed;
-    uint64_t skew; /* 1: the layers' inner widths differ, so that spans of many sizes appear */
+    uint64_t skew; /* 1: the layers' inner widths differ, so that spans have many sizes */
 
     /*
-     * How the same work is issued. None of these changes a value, except halves, which changes the
+     * How the work is issued. None of these changes a value, except `halves`, which changes the
      * order of a sum.
      */
     uint64_t async_alloc; /* 0: cudaMalloc and cudaFree; 1: cudaMallocAsync and cudaFreeAsync */
     uint64_t streams;     /* 2: weight gradients and the optimizer run on a stream of their own */
     uint64_t threads;     /* 2: backward is issued by another host thread than forward */
-    uint64_t halves; /* 2: two host threads train half of the batch each, at the same time, on streams of their own */
+    uint64_t halves; /* 2: two host threads each train half of the batch at the same time, on streams of their own */
     uint64_t nvtx;   /* 1: layers are marked by NVTX ranges */
-    uint64_t
-        print_at_end; /* 1: results stay on their way until the last step, so the host never waits for the device */
+    uint64_t print_at_end; /* 1: results are printed after the last step, so the host never waits for the device */
 
-    /* Departures from the regular step. 0: none. */
-    uint64_t shapes;     /* this many batch sizes are taken in turn */
-    uint64_t eval_every; /* after every so many steps, a forward pass alone */
-    uint64_t skip_every; /* every so many steps, the update is left out */
+    /* Departures from the regular step. 0: no departure. */
+    uint64_t shapes;     /* the number of batch sizes that are taken in turn */
+    uint64_t eval_every; /* after every `eval_every` steps, a forward pass alone */
+    uint64_t skip_every; /* every `skip_every` steps, the update is omitted */
 
-    uint64_t verify;    /* 1: end with status 1 at a loss or gradient that isn't a number or is absurdly large */
+    uint64_t verify;    /* 1: end with status 1 at a loss or gradient that is not a number or absurdly large */
     uint64_t gradcheck; /* 1: instead of training, compare loss and gradients with a reference in double precision */
-    uint64_t memory;    /* 1: say at the end how much memory was allocated at the peak */
+    uint64_t memory;    /* 1: print the peak of allocated memory at the end */
 };
 
 struct option_word {
@@ -115,7 +112,7 @@ static inline void print_option_help(const char *program, struct options *defaul
     }
 }
 
-/* Reads a value of the entry; false if it isn't one. */
+/* Reads a value of the entry. Returns false if the text is not a value. */
 static inline bool read_option_value(const struct option_entry *entry, const char *text, uint64_t *value)
 {
     for (size_t i = 0; i < 2; i++) {
@@ -135,8 +132,8 @@ static inline bool read_option_value(const struct option_entry *entry, const cha
 }
 
 /*
- * Overwrites the defaults in *options with what the command line says. A flag (0 or 1) may stand
- * without a value. Ends with 2 at an error.
+ * Overwrites the defaults in *options with the values of the command line. A flag (0 or 1) may
+ * stand without a value. Ends the program with status 2 at an error.
  */
 static inline void parse_options(struct options *options, int argc, char **argv)
 {

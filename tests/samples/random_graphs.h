@@ -8,7 +8,7 @@
 #define TABLES 4
 #define MASK 0x5555555555555555ull
 
-static const struct lane whole = {0, 1}; /* what a body takes on the host: all items */
+static const struct lane whole = {0, 1}; /* on the host one call of a kernel's body takes all items */
 
 KERNEL(mix_words, (uint32_t *__restrict__ out, const uint32_t *in, uint32_t by, size_t count), (out, in, by, count))
 {
@@ -16,7 +16,7 @@ KERNEL(mix_words, (uint32_t *__restrict__ out, const uint32_t *in, uint32_t by, 
         out[i] = (out[i] * 3 + in[i]) ^ by;
 }
 
-/* Address and mask as a table holds them. */
+/* Returns the address as a table holds it, masked. */
 static __host__ __device__ inline uint32_t *masked(const uint32_t *address, uint64_t mask)
 {
     return reinterpret_cast<uint32_t *>(reinterpret_cast<uint64_t>(address) ^ mask);
@@ -29,7 +29,10 @@ KERNEL(write_pair, (uint32_t * *__restrict__ table, uint32_t *to, const uint32_t
         table[i] = masked(i == 0 ? to : from, 0);
 }
 
-/* Another kernel than write_pair: one that shows addresses is known by its first launches. */
+/*
+ * A kernel of its own beside write_pair, because Penstock knows by its first launches that a kernel
+ * shows addresses.
+ */
 KERNEL(write_masked_pair,
        (uint32_t * *__restrict__ table, uint32_t *to, const uint32_t *from, uint64_t mask, size_t count),
        (table, to, from, mask, count))
@@ -47,15 +50,12 @@ KERNEL(mix_by_table, (uint32_t *const *table, uint64_t mask, uint32_t by, size_t
         to[i] = (to[i] * 7 + from[i]) ^ by;
 }
 
-/*
- * --- tables
- * ----------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- tables ---- */
 struct address_table {
     uint32_t **device;
-    tensor_ref to, from; /* NULL: nothing is in it */
+    tensor_ref to, from; /* NULL: the table is empty */
     uint64_t mask;
-    uint64_t made_at; /* launches by then */
+    uint64_t made_at; /* the number of launches when it was made */
     std::vector<struct work> writes, reads;
 };
 
@@ -108,10 +108,7 @@ static inline void use_table(struct random_memory *memory, int stream, struct ad
     table->reads.push_back(work);
 }
 
-/*
- * --- graphs
- * ----------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- graphs ---- */
 enum node_kind { NODE_MIX, NODE_ADD, NODE_COPY, NODE_FILL, NODE_KINDS };
 
 struct graph_node {
@@ -122,7 +119,7 @@ struct graph_node {
 
 struct random_graph {
     cudaGraphExec_t handle;
-    std::vector<struct graph_node> nodes; /* the second half on another branch, if it has any tensor for itself */
+    std::vector<struct graph_node> nodes; /* the second half on another branch, if the halves share no written tensor */
 };
 
 static inline size_t count_of(const struct graph_node *node)
@@ -165,7 +162,7 @@ static inline bool share_a_tensor(const struct graph_node *a, const struct graph
     return a->to == b->to || a->to == b->from || a->from == b->to;
 }
 
-/* The nodes from here on depend on none before, so they may run beside those. */
+/* Returns the first of the nodes that depend on none before it, and so may run beside those. */
 static inline size_t branch_of(const std::vector<struct graph_node> &nodes)
 {
     const size_t middle = nodes.size() / 2;
@@ -177,7 +174,10 @@ static inline size_t branch_of(const std::vector<struct graph_node> &nodes)
     return middle;
 }
 
-/* Nothing is allocated, freed or waited for meanwhile; another thread is not hindered. */
+/*
+ * During the capture no memory is allocated or freed, and no call waits. The capture does not
+ * restrict another thread.
+ */
 static inline void capture_graph(struct random_graph *graph, cudaStream_t stream, cudaStream_t beside)
 {
     const size_t branch = branch_of(graph->nodes);

@@ -1,11 +1,10 @@
 /*
- * Streams of a random program, and what is known of the order between them. Part of
- * random_orders.cu.
+ * Streams of a random program, and the known order between them. Part of random_orders.cu.
  *
- * Every piece of work has a number on its stream. A stream's clock holds, for each stream, the
- * number up to which work there comes before what this stream is given next. So a program waits
- * only where nothing orders two pieces of work yet, and relies on order that it has by way of a
- * third stream, or by the rules of the legacy default stream.
+ * Every piece of work has a number on its stream. Each stream has a clock, with one number for
+ * every stream. All work there up to that number comes before this stream's next work. So a program
+ * waits only where nothing orders two pieces of work yet. It relies on order through a third
+ * stream, or by the rules of the legacy default stream.
  */
 #ifndef PENSTOCK_SAMPLES_RANDOM_STREAMS_H
 #define PENSTOCK_SAMPLES_RANDOM_STREAMS_H
@@ -20,7 +19,10 @@ enum stream_kind { NON_BLOCKING, BLOCKING, PER_THREAD, LEGACY };
 
 typedef std::vector<uint64_t> order_clock;
 
-/* An event that stands for the moment of its record: it is recorded again once nobody holds it. */
+/*
+ * An event that stands for the moment of its record. Its event may be recorded again when the last
+ * reference is gone.
+ */
 struct moment {
     cudaEvent_t event;
     order_clock clock;
@@ -38,14 +40,14 @@ struct random_stream {
     enum stream_kind kind;
     bool destroyed;
     order_clock clock;
-    moment_ref end; /* of one that is destroyed */
+    moment_ref end; /* of a destroyed stream */
 };
 
-/* A piece of work: by number, or by a moment after it. */
+/* A piece of work, known by its number or by a moment after it. */
 struct work {
-    int stream; /* -1: another thread's */
+    int stream; /* -1: a stream of another thread */
     uint64_t number;
-    moment_ref after; /* may be NULL; made when somebody has to wait */
+    moment_ref after; /* may be NULL; made when another stream must wait */
 };
 
 struct random_streams {
@@ -63,10 +65,7 @@ static inline bool one_in(struct random_streams *streams, uint64_t n)
     return below(streams, n) == 0;
 }
 
-/*
- * --- moments
- * -------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- moments ---- */
 static std::mutex events_lock;
 static std::vector<cudaEvent_t> spare_events;
 
@@ -96,10 +95,7 @@ static inline void destroy_events(void)
     spare_events.clear();
 }
 
-/*
- * --- order
- * ---------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- order ---- */
 static inline uint64_t number_in(const order_clock &clock, size_t stream)
 {
     return stream < clock.size() ? clock[stream] : 0;
@@ -119,8 +115,8 @@ static inline bool waits_for_legacy(const struct random_stream *stream)
 }
 
 /*
- * The next work on the legacy stream comes after all that blocking streams have, and theirs after
- * its.
+ * The legacy stream's next work comes after all work of blocking streams so far. Their next work
+ * comes after all of its work so far.
  */
 static inline void learn_from_legacy_rules(struct random_streams *streams, int at)
 {
@@ -134,7 +130,7 @@ static inline void learn_from_legacy_rules(struct random_streams *streams, int a
     }
 }
 
-/* The moment at which all work that the stream has by now is over. */
+/* Returns the moment at which all present work of the stream is complete. */
 static inline moment_ref moment_on(struct random_streams *streams, int at)
 {
     const struct random_stream *stream = &streams->all[static_cast<size_t>(at)];
@@ -147,7 +143,7 @@ static inline moment_ref moment_on(struct random_streams *streams, int at)
     return made;
 }
 
-/* What the stream is given next comes after the work. */
+/* The stream's next work comes after `work`. */
 static inline void come_after(struct random_streams *streams, int at, struct work *work)
 {
     struct random_stream *stream = &streams->all[static_cast<size_t>(at)];
@@ -164,8 +160,7 @@ static inline void come_after(struct random_streams *streams, int at, struct wor
 }
 
 /*
- * The stream has been given work. Some of it is followed by an event at once, the other when that
- * is wanted.
+ * Numbers new work of the stream. Some work gets an event at once; other work gets one when needed.
  */
 static inline struct work worked(struct random_streams *streams, int at)
 {
@@ -178,10 +173,7 @@ static inline struct work worked(struct random_streams *streams, int at)
     return {at, number, one_in(streams, 3) ? moment_on(streams, at) : nullptr};
 }
 
-/*
- * --- streams that come and go
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- streams that come and go ---- */
 static inline void add_stream(struct random_streams *streams, enum stream_kind kind)
 {
     cudaStream_t handle = nullptr;

@@ -1,8 +1,8 @@
 /*
- * Memory of a random program: tensors whose words the host knows, and looks at them that are
+ * Memory of a random program: tensors whose words the host knows, and copies to the host that are
  * compared later. Part of random_orders.cu.
  *
- * What a kernel does to the device's words its body does to the host's at the same time, so that
+ * When a kernel changes words on the device, its body changes the host's words at the same time. So
  * every word has one right value in every order that the device may take.
  */
 #ifndef PENSTOCK_SAMPLES_RANDOM_TENSORS_H
@@ -16,18 +16,18 @@ static size_t unit_bytes = 4096;
 
 struct tensor_words {
     uint32_t *device;
-    std::vector<uint32_t> words; /* as they will be once all that was issued is over */
-    bool in_stream_order;        /* it is cudaMallocAsync's */
-    unsigned held;               /* by graphs and tables */
+    std::vector<uint32_t> words; /* as they will be when all issued work is complete */
+    bool in_stream_order;        /* cudaMallocAsync allocated it */
+    unsigned held;               /* the number of references by graphs and tables */
     std::vector<struct work> writes, reads;
 };
 
 typedef std::shared_ptr<struct tensor_words> tensor_ref;
 
-/* A copy to the host that is to be compared, or one from the host whose source must stay. */
+/* A copy to the host that is compared later, or a copy from the host whose source must stay. */
 struct look {
     uint32_t *host;
-    std::vector<uint32_t> expected; /* empty: nothing is compared */
+    std::vector<uint32_t> expected; /* empty: no comparison */
     moment_ref over;
     uint64_t issued;
 };
@@ -37,14 +37,11 @@ struct random_memory {
     std::vector<tensor_ref> tensors;
     std::vector<struct look> looks;
     std::vector<uint32_t *> spare_buffers;
-    uint64_t issued;   /* operations so far */
-    uint64_t launches; /* at least as many as Penstock counts */
+    uint64_t issued;   /* the number of operations so far */
+    uint64_t launches; /* at least the number that Penstock counts */
 };
 
-/*
- * --- the order of accesses
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- the order of accesses ---- */
 static inline void order_after(struct random_memory *memory, int stream, std::vector<struct work> *works)
 {
     for (struct work &work : *works)
@@ -88,10 +85,7 @@ static inline void wait_for(struct random_memory *memory, std::vector<struct wor
     }
 }
 
-/*
- * --- memory
- * ----------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- memory ---- */
 static inline size_t bytes_of(const struct tensor_words *tensor)
 {
     return tensor->words.size() * sizeof(uint32_t);
@@ -115,7 +109,10 @@ static inline tensor_ref new_tensor(struct random_memory *memory, int stream)
     return tensor;
 }
 
-/* By cudaFree. It waits for nothing that uses memory of cudaMallocAsync: the program does. */
+/*
+ * Frees by cudaFree. For memory of cudaMallocAsync, cudaFree does not wait for its uses, so the
+ * program waits.
+ */
 static inline void free_for_all(struct random_memory *memory, struct tensor_words *tensor)
 {
     if (tensor->in_stream_order) {
@@ -126,8 +123,8 @@ static inline void free_for_all(struct random_memory *memory, struct tensor_word
 }
 
 /*
- * On the legacy stream neither taking nor giving back memory orders what blocking streams do before
- * and after: nobody says that it does.
+ * Allocating or freeing memory on the legacy stream does not order the work of blocking streams
+ * before and after. CUDA documents no such order.
  */
 static inline void free_in_order(struct random_memory *memory, int stream, struct tensor_words *tensor)
 {
@@ -146,10 +143,7 @@ static inline void forget_tensor(struct random_memory *memory, size_t at)
     memory->tensors.erase(memory->tensors.begin() + static_cast<ptrdiff_t>(at));
 }
 
-/*
- * --- looks
- * -----------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- looks ---- */
 static inline uint32_t *host_buffer(struct random_memory *memory)
 {
     void *buffer = nullptr;

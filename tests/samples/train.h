@@ -1,6 +1,6 @@
 /*
- * The training loop that the sample trainers share: parameters, batches, workers and their threads,
- * gradient sums, Adam, what is printed.
+ * The training loop of the sample trainers: parameters, batches, workers and their threads,
+ * gradient sums, Adam, output.
  *
  * Standard output depends on the sizes, the seed and --halves alone:
  *     step N loss L gradients H      H: a hash of the bytes of all gradients
@@ -18,7 +18,7 @@
 #define LEARNING_RATE 3e-3f
 #define MAX_WORKERS 2
 
-/* What a trainer says about its model. */
+/* A trainer's description of its model. */
 struct model {
     struct options defaults;
     /* Ends the program with status 2 if the sizes don't fit together. */
@@ -30,14 +30,14 @@ struct model {
     struct activations *(*new_activations)(const struct options *options);
     void (*free_activations)(struct activations *activations);
     /*
-     * Issue the worker's share of a step. After forward with worker->training, what backward needs
-     * is in worker->activations.
+     * Both issue the worker's share of a step. After a forward pass with worker->training,
+     * worker->activations holds the tensors for backward.
      */
     void (*forward)(struct worker *worker);
     void (*backward)(struct worker *worker);
     /*
-     * The loss of the first step's batch, by plain loops in double precision that share nothing
-     * with the kernels.
+     * Returns the loss of the first step's batch, computed by plain loops in double precision that
+     * share nothing with the kernels.
      */
     double (*reference_loss)(const struct options *options, const double *const *parameters, const void *input,
                              const void *target);
@@ -56,7 +56,7 @@ struct trainer {
     void *input;  /* pinned */
     void *target; /* pinned */
     struct worker worker[MAX_WORKERS];
-    cudaEvent_t updated; /* the last update, or what takes its place, is over */
+    cudaEvent_t updated; /* recorded after the last update, or at the end of a step that omits it */
     struct step_result *result;
     uint64_t updates;
 };
@@ -124,7 +124,7 @@ static inline void make_worker(struct trainer *trainer, struct worker *worker)
         worker->gradient[p] = allocate_forever(trainer->parameters.entry[p].count);
 }
 
-/* Results on their way to the host at the same time. */
+/* Returns the number of results that may be on their way to the host at once. */
 static inline size_t result_count(const struct options *options)
 {
     return options->print_at_end && options->steps > 0 ? options->steps : 1;
@@ -152,8 +152,8 @@ static inline void make_trainer(struct trainer *trainer, const struct model *mod
         trainer->result[i].gradient = static_cast<unsigned char *>(pinned_new(trainer->parameter_bytes));
     }
     /*
-     * The plain copies and memsets above ran on the default stream, for which the workers' streams
-     * don't wait.
+     * The synchronous copies and memsets above ran on the default stream, for which the workers'
+     * streams don't wait.
      */
     CHECK(cudaDeviceSynchronize());
 }
@@ -171,14 +171,19 @@ static void *backward_thread(void *argument)
     return nullptr;
 }
 
-/* A worker's part of a step, on the calling thread (backward: on one more, with --threads=2). */
+/*
+ * Issues a worker's part of a step on the calling thread. With --threads=2, backward runs on
+ * another thread.
+ */
 static void *worker_thread(void *argument)
 {
     struct worker_job *job = static_cast<struct worker_job *>(argument);
     struct worker *worker = job->worker;
     const struct parameter_list *parameters = worker->parameters;
 
-    /* The parameters are read and the gradients written again. */
+    /*
+     * This step reads the parameters and writes the gradients, so it comes after the last update.
+     */
     CHECK(cudaStreamWaitEvent(worker->main, job->trainer->updated, 0));
     if (worker->training)
         for (size_t p = 0; p < parameters->count; p++)
@@ -199,7 +204,7 @@ static void *worker_thread(void *argument)
 }
 
 /*
- * Issues forward (and backward) of all workers; afterwards the first worker's main stream follows
+ * Issues forward (and backward) of all workers. Afterwards the first worker's main stream follows
  * all of it.
  */
 static inline void run_workers(struct trainer *trainer, uint64_t step, bool training, struct step_result *result)
@@ -232,7 +237,7 @@ static inline void run_workers(struct trainer *trainer, uint64_t step, bool trai
 }
 
 /*
- * Sums the workers' gradients, sends a copy to the host, and updates the parameters on the side
+ * Sums the workers' gradients, copies the sums to the host, and updates the parameters on the side
  * stream.
  */
 static inline void finish_step(struct trainer *trainer, uint64_t step, struct step_result *result)
@@ -295,7 +300,10 @@ static inline double loss_of(const struct trainer *trainer, const struct step_re
     return loss;
 }
 
-/* No weight or gradient of these models comes near it; bytes that were never written usually do. */
+/*
+ * No loss or gradient of these models comes near this value. Bytes that were never written usually
+ * do.
+ */
 #define ABSURD 1e6
 
 static inline void verify_step(const struct trainer *trainer, uint64_t step, const struct step_result *result)
@@ -319,7 +327,7 @@ static inline void print_step(const struct trainer *trainer, uint64_t step, cons
         verify_step(trainer, step, result);
 }
 
-/* A forward pass alone; its loss is printed at once. */
+/* Runs a forward pass alone and prints its loss at once. */
 static inline void evaluate(struct trainer *trainer, uint64_t step)
 {
     struct step_result result = {static_cast<double *>(pinned_new(MAX_WORKERS * sizeof(double))), nullptr};
@@ -351,7 +359,7 @@ static inline void train(struct trainer *trainer)
         print_step(trainer, step, &trainer->result[step]);
 }
 
-/* A fresh host copy of a parameter's values. */
+/* Returns a new host copy of a parameter's values. */
 static inline float *download_parameter(const struct parameter *parameter)
 {
     float *host = static_cast<float *>(malloc(parameter->count * sizeof(float)));
@@ -386,10 +394,7 @@ static inline void free_worker(const struct trainer *trainer, struct worker *wor
     trainer->model->free_activations(worker->activations);
 }
 
-/*
- * Gives back everything, so that what a ledger still shows after this has been lost by somebody
- * else.
- */
+/* Frees everything. So a ledger shows afterwards only memory that was lost elsewhere. */
 static inline void free_trainer(struct trainer *trainer)
 {
     CHECK(cudaDeviceSynchronize());

@@ -1,5 +1,5 @@
 /*
- * The transformer's loss once more, token by token in double precision, for --gradcheck. Part of
+ * The transformer's loss, computed token by token in double precision, for --gradcheck. Part of
  * transformer.cu.
  */
 #ifndef PENSTOCK_SAMPLES_TRANSFORMER_REFERENCE_H
@@ -25,8 +25,8 @@ static void reference_product(double *out, const double *x, const double *weight
 }
 
 /*
- * context[width] of the token at `position`; q, k, v of all tokens of the sequence are in qkv[seq,
- * 3 * width]
+ * context[width] of the token at `position`. qkv[seq, 3 * width] holds q, k and v of all tokens of
+ * the sequence.
  */
 static void reference_attention(double *context, const double *qkv, size_t position, size_t heads, size_t width)
 {
@@ -56,8 +56,8 @@ static void reference_attention(double *context, const double *qkv, size_t posit
 }
 
 /*
- * x[seq, width] through one layer, in place; qkv[seq, 3 * width] and row[2 * width + widest inner]
- * are scratch.
+ * Takes x[seq, width] through one layer, in place. qkv[seq, 3 * width] and row[2 * width + widest
+ * inner] are scratch.
  */
 static void reference_layer(const struct options *options, size_t layer, const double *const *parameters, double *x,
                             double *qkv, double *row)

@@ -1,17 +1,19 @@
 /*
- * What issues work in a sample trainer: a worker owns a share of the batch, one or two streams, and
- * its own gradients.
+ * A worker issues the work of a sample trainer. It owns a share of the batch, one or two streams,
+ * and its own gradients.
  *
  * Tensors are allocated on the main stream, used there and, with --streams=2, on the side stream
- * too. The rules that CUDA asks for, and that this file keeps, neither more nor fewer: - the side
- * stream waits for the main stream before it uses what the main stream made (side_follows_main); -
- * a tensor that only the main stream used is freed there (tensor_free); one that both used is freed
- * on the side stream, after the side
- *    stream has waited for the main stream's last use of it (tensor_free_shared, free_shared_tensors);
- * - with cudaMalloc and cudaFree the order of the host's calls is enough: cudaFree gives memory
- * back only when what was issued is over.
+ * too. This file keeps CUDA's rules, and no more than these:
  *
- * A worker is used by one host thread at a time.
+ * - The side stream waits for the main stream before it uses results of the main stream
+ * (side_follows_main).
+ * - A tensor that only the main stream used is freed there (tensor_free).
+ * - A tensor that both streams used is freed on the side stream, after the side stream has waited
+ * for its last use on the main stream (tensor_free_shared, free_shared_tensors).
+ * - With cudaMalloc and cudaFree the order of the host's calls is enough: cudaFree frees the memory
+ * only when all issued work is complete.
+ *
+ * One host thread at a time uses a worker.
  */
 #ifndef PENSTOCK_SAMPLES_WORKER_H
 #define PENSTOCK_SAMPLES_WORKER_H
@@ -55,7 +57,7 @@ struct shared_tensor {
     size_t bytes;
 };
 
-struct activations; /* what a model keeps between forward and backward; each model defines its own */
+struct activations; /* tensors that a model keeps between forward and backward; each model defines its own */
 
 struct worker {
     const struct options *options;
@@ -74,17 +76,14 @@ struct worker {
     size_t samples;
     const void *host_input; /* pinned; of the whole batch */
     const void *host_target;
-    double *host_loss; /* pinned; where this share's loss goes */
+    double *host_loss; /* pinned; the copy of this share's loss goes there */
 
     struct shared_tensor shared[MAX_SHARED_TENSORS]; /* used by both streams, to be freed at the end of the layer */
     size_t shared_count;
     struct activations *activations;
 };
 
-/*
- * Bytes that the program has allocated on the device and not freed yet, and the most there were at
- * once.
- */
+/* Bytes that the program has allocated on the device and not freed, and their peak. */
 struct memory_use {
     std::atomic<size_t> current;
     std::atomic<size_t> peak;
@@ -101,7 +100,7 @@ static inline void count_memory(size_t bytes)
     }
 }
 
-/* Device memory that lives as long as the program. */
+/* Allocates device memory that lives as long as the program. */
 static inline float *allocate_forever(size_t count)
 {
     void *data = nullptr;
@@ -160,10 +159,7 @@ template <typename Element> static inline void tensor_free_shared(struct worker 
     tensor->data = nullptr;
 }
 
-/*
- * What is issued on the side stream from here on starts after everything issued on the main stream
- * so far.
- */
+/* Later work of the side stream starts after all work issued on the main stream so far. */
 static inline void side_follows_main(const struct worker *worker)
 {
     if (worker->side == worker->main)
@@ -188,7 +184,7 @@ static inline void free_shared_tensors(struct worker *worker)
     worker->shared_count = 0;
 }
 
-/* A marked stretch of the step, e.g. "layer 3 forward". */
+/* Begins a marked stretch of the step, e.g. "layer 3 forward". */
 __attribute__((format(printf, 2, 3))) static inline void range_begin(const struct worker *worker, const char *format,
                                                                      ...)
 {
