@@ -1,25 +1,27 @@
 /*
- * A small training that takes all its memory by one cudaMalloc and carves it up itself, as a
+ * A small training that allocates all its memory by one cudaMalloc and divides it itself, as a
  * caching allocator does:
  *
  *     arena STEPS [WORD]...
  *
- * Tensors are cut from the first free stretch that is large enough, and freed stretches join: what
- * forward left small is given out again in backward in larger tensors, at the same addresses, in
- * every step. Layers have tensors of different sizes, and some are views of one that is used as a
- * whole.
+ * Tensors are cut from the first free stretch that is large enough, and freed stretches join. Small
+ * tensors of forward become larger tensors in backward, at the same addresses, in every step.
+ * Layers have tensors of different sizes. Some tensors are views of one that is used as a whole.
  *
  *     streams   weight gradients and updates on a second stream
- *     threads   a second thread launches what is on the second stream
+ *     threads   a second thread issues the launches of the second stream
  *     mapped    the memory is a range of addresses with one handle, instead of an allocation
- *     segments  it is a range of 16 times the size; handles of one size are mapped as more is needed, and tensors straddle them
- *     shrinks   with segments: after every other step most of the handles in which no tensor is are unmapped and released
- *     grows     halfway through, layers become half as many, with tensors twice as large
- *     wrong     no training: a tensor that is larger than those that were used above its start is written and read by kernels that name its start alone
+ *     segments  the range has 16 times the size. Handles of one size are mapped as more is needed,
+ *               and tensors straddle them.
+ *     shrinks   with segments: after every other step most of the handles without a tensor are
+ *               unmapped and released
+ *     grows     halfway through, the number of layers halves, and tensors double in size
+ *     wrong     no training: a tensor is larger than those that were used above its start. Kernels
+ *               that name its start alone write and read it.
  *     stale     the same, long after those were used
- *     asks      no training: what the driver says of addresses in the block, and frees of such
+ *     asks      no training: the driver's answers about addresses in the block, and frees of such
  *     idle      no training: half of the block is used, again and again
- *     waits     no training: a stream waits for what is launched later, with a launch in the block behind that
+ *     waits     no training: a stream waits for a later launch. A launch in the block follows the wait.
  *
  * Prints a hash of the weights after each step.
  */
@@ -44,9 +46,9 @@ static struct {
 static struct {
     uint32_t *base;
     size_t count;
-    std::map<size_t, size_t> free_from; /* first word, words */
+    std::map<size_t, size_t> free_from; /* length by first word, in words */
     std::map<const uint32_t *, size_t> given;
-    std::vector<CUmemGenericAllocationHandle> handles; /* of a range, in its order; 0 where none is mapped */
+    std::vector<CUmemGenericAllocationHandle> handles; /* of a range, in its order; 0 where no handle is mapped */
     size_t handle_bytes;
 } arena;
 
@@ -61,8 +63,8 @@ static CUdeviceptr place_of(size_t handle)
 }
 
 /*
- * As torch's allocator does it: all handles that are missing, their mappings, then access for each
- * stretch of them at once.
+ * Makes all missing handles, maps them, and then sets access once for each stretch of them, as
+ * torch's allocator does.
  */
 static void map_words(size_t first, size_t count)
 {
@@ -84,7 +86,7 @@ static void map_words(size_t first, size_t count)
     }
 }
 
-/* `at_once`: so many words can be used without being taken. */
+/* `at_once`: the words that a caller can use without taking them first. */
 static void take_arena(size_t count, size_t at_once)
 {
     const size_t bytes = count * sizeof(uint32_t);
@@ -131,7 +133,7 @@ static bool is_free(size_t first, size_t count)
     return after != arena.free_from.begin() && first + count <= std::prev(after)->first + std::prev(after)->second;
 }
 
-/* Two of three of the handles in which nothing is, not the same ones each time. */
+/* Unmaps two of three of the handles without a tensor, other ones each time. */
 static void shrink(unsigned turn)
 {
     const size_t count = arena.handle_bytes / sizeof(uint32_t);
@@ -184,7 +186,7 @@ static cudaStream_t stream, other;
 struct layer {
     size_t count;
     uint32_t *weight;
-    uint32_t *activation, *halves; /* `halves`: two views, written apart, read as a whole */
+    uint32_t *activation, *halves; /* `halves`: two views that are written separately and read as a whole */
 };
 
 static struct layer layers[LAYERS];
@@ -229,8 +231,8 @@ static void train_step(unsigned count)
         struct layer *a = &layers[l];
         uint32_t *gradient = take(a->count);
         /*
-         * As large as all that is free below in one stretch, where small ones were: its end shows
-         * in no address that is used.
+         * It fills all of the free stretch below, where small tensors were. No address that a
+         * launch names shows its end.
          */
         uint32_t *scratch = take(2 * a->count);
         LAUNCH(stream, a->count, backward, gradient, above != nullptr ? above : a->activation, a->activation, a->halves,
@@ -291,7 +293,7 @@ static void use(uint32_t *tensor, uint32_t salt, size_t count)
     LAUNCH(stream, count, fill_words, tensor, salt, 0, count);
 }
 
-/* Words of the block through a buffer that is none of its. */
+/* Reads words of the block through a buffer outside of the block. */
 static void expect_from(const uint32_t *tensor, uint32_t salt, size_t first, size_t count, const char *what)
 {
     uint32_t *copy = new_span();
@@ -309,8 +311,8 @@ static void case_wrong(void)
     take_arena(64 * UNIT, 64 * UNIT);
     for (unsigned round = 0; round < 3; round++) {
         /*
-         * Small ones in the lower half, then others in the upper half until the small ones are
-         * away.
+         * Small tensors in the lower half, then others in the upper half until the small ones have
+         * left.
          */
         for (size_t at = 0; at < large && (round == 0 || !words.stale); at += small)
             use(arena.base + at, 7, small);
@@ -383,8 +385,8 @@ static void case_idle(void)
 }
 
 /*
- * Half of the block begins in host memory, for want of pages, and is used there while no launch in
- * the block comes to an end.
+ * For lack of pages, half of the block begins in host memory. It is used there while no launch in
+ * the block completes.
  */
 static void case_waits(void)
 {

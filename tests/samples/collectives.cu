@@ -1,23 +1,20 @@
 /*
- * What trainers do with NCCL, each a case that checks what comes out:
+ * NCCL's calls as trainers make them. Each case checks the results:
  *
- *     collectives CASE [SPANS [MIB [RANKS]]]     SPANS allocations of MIB MiB each (16, 4), communicators of RANKS ranks (4)
+ *     collectives CASE [SPANS [MIB [RANKS]]]
  *     collectives --list
  *
- * Every other rank does what this one does, as the simulated NCCL has it: a sum is RANKS times what
- * was put in. With the real NCCL RANKS is 1. Prints "ok" and ends with 0, or says what went wrong
- * and ends with 1.
+ * A case has SPANS allocations of MIB MiB each (16, 4) and communicators of RANKS ranks (4). In the
+ * simulated NCCL, every other rank does what this one does: a sum is RANKS times the input. With
+ * the real NCCL, RANKS is 1. Prints "ok" and ends with 0, or prints the failure and ends with 1.
  */
 #include "collectives.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
-/*
- * --- gradient buckets
- * ------------------------------------------------------------------------------------------------------------------
- */
-/* out = in * 3 + weight: a layer, either way */
+/* ---- gradient buckets ---- */
+/* out = in * 3 + weight: a layer, forward or backward */
 KERNEL(layer_words, (uint32_t *__restrict__ out, const uint32_t *in, const uint32_t *weight, size_t count),
        (out, in, weight, count))
 {
@@ -25,7 +22,7 @@ KERNEL(layer_words, (uint32_t *__restrict__ out, const uint32_t *in, const uint3
         out[i] = in[i] * 3 + weight[i];
 }
 
-/* A gradient goes to its place in the bucket, as a view of it. */
+/* Writes a gradient to its place in the bucket, as a view of it. */
 KERNEL(gradient_words, (uint32_t *__restrict__ gradient, const uint32_t *in, const uint32_t *delta, size_t count),
        (gradient, in, delta, count))
 {
@@ -42,9 +39,9 @@ KERNEL(update_words, (uint32_t *__restrict__ weight, const uint32_t *gradient, s
 #define LAYERS_A_BUCKET 2
 
 /*
- * Data-parallel training: backward fills buckets of gradients, last layer first; each is summed
- * over the ranks on a stream of its own as soon as it is full, while backward goes on; the update
- * waits for all. Prints a sum of all weights after each step.
+ * Data-parallel training. Backward fills buckets of gradients, last layer first. Each full bucket
+ * is summed over the ranks on a second stream, while backward goes on. The update waits for all
+ * sums. Prints a sum of all weights after each step.
  */
 static void case_buckets(void)
 {
@@ -101,13 +98,10 @@ static void case_buckets(void)
     end_setting(&s, "after buckets");
 }
 
+/* ---- groups ---- */
 /*
- * --- groups
- * ----------------------------------------------------------------------------------------------------------------------------
- */
-/*
- * Several calls in a group, and other work of the program's inside it: nothing of the group is
- * launched before its end.
+ * Several calls in a group, with other work of the program inside it. NCCL launches nothing of the
+ * group before its end.
  */
 static void case_group(void)
 {
@@ -139,7 +133,7 @@ static void case_group(void)
     end_setting(&s, "after groups");
 }
 
-/* A group on two streams and of two communicators. */
+/* A group on two streams, with two communicators. */
 static void case_streams(void)
 {
     struct setting s = new_setting(true);
@@ -171,10 +165,7 @@ static void case_streams(void)
     end_setting(&s, "after several streams");
 }
 
-/*
- * --- every call, with the extents that it has
- * -------------------------------------------------------------------------------------------
- */
+/* ---- every call, with its extents ---- */
 struct transfer {
     const char *name;
     ncclResult_t (*call)(const uint32_t *sent, uint32_t *received, size_t count, ncclComm_t comm, cudaStream_t stream);
@@ -250,7 +241,7 @@ static void case_transfers(void)
         for (size_t turn = 0; turn < 3; turn++, salt++) {
             const size_t in = turn, out = span_count - 1 - turn;
             const size_t count = t.blocks_sent != 0 && t.blocks_received != 0 ? span_words() : each;
-            const size_t shift = t.blocks_sent != 0 && turn == 1 ? 64 : 0; /* not from the start */
+            const size_t shift = t.blocks_sent != 0 && turn == 1 ? 64 : 0; /* not at the span's start */
 
             LAUNCH(s.set.stream, span_words() - shift, fill_words, s.set.span[in] + shift, salt, 0,
                    span_words() - shift);
@@ -269,10 +260,7 @@ static void case_transfers(void)
     end_setting(&s, "after transfers");
 }
 
-/*
- * --- a thread of NCCL's launches
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- launches from a thread of NCCL ---- */
 static void settle(ncclComm_t comm)
 {
     ncclResult_t state = ncclInProgress;
@@ -317,7 +305,7 @@ static void case_nonblocking(void)
     end_setting(&s, "after calls that don't block");
 }
 
-/* Somebody else asks a communicator how it is, again and again, as a watchdog does. */
+/* Another thread asks for a communicator's state again and again, as a watchdog does. */
 static std::atomic<bool> watching;
 
 static void *watch(void *argument)
@@ -359,10 +347,7 @@ static void case_watched(void)
     end_setting(&s, "after being watched");
 }
 
-/*
- * --- what NCCL keeps
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- registered memory ---- */
 static void use_registered(struct setting *s, size_t span, const char *what)
 {
     for (size_t turn = 0; turn < 4; turn++) {
@@ -385,10 +370,10 @@ static void case_registered(void)
     struct setting s = new_setting(true);
     void *handle = nullptr, *again = nullptr;
 
-    /* What has left the device comes back to be registered. */
+    /* A span that has left the device comes back to be registered. */
     NCCL(ncclCommRegister(s.comm, s.set.span[0], span_bytes, &handle));
     use_registered(&s, 0, "a registered buffer");
-    /* From the middle on, and twice. */
+    /* Registered a second time, from word 64 on. */
     NCCL(ncclCommRegister(s.comm, s.set.span[0] + 64, span_bytes / 2, &again));
     NCCL(ncclCommDeregister(s.comm, handle));
     use_registered(&s, 0, "a buffer that is registered again");
@@ -418,7 +403,7 @@ static void case_window(void)
     end_setting(&s, "after windows");
 }
 
-/* An operator's scalar, which lies in device memory and is read when the collective runs. */
+/* An operator's scalar, which is in device memory and is read when the collective runs. */
 static void case_scalar(void)
 {
     struct setting s = new_setting(true);
@@ -442,10 +427,7 @@ static void case_scalar(void)
     end_setting(&s, "after scaled sums");
 }
 
-/*
- * --- graphs
- * -----------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- graphs ---- */
 static void case_graph(void)
 {
     struct setting s = new_setting(true);
@@ -454,7 +436,7 @@ static void case_graph(void)
     const size_t many = span_count / 3 > 0 ? span_count / 3 : 1;
 
     wait_for(&s, s.comm_stream, s.set.stream);
-    all_reduce(&s, 0); /* what a communicator makes at its first use is made */
+    all_reduce(&s, 0); /* so that the communicator has all that it makes at its first use */
     CHECK(cudaDeviceSynchronize());
     CHECK_OR_SKIP(cudaStreamBeginCapture(s.comm_stream, cudaStreamCaptureModeGlobal));
     NCCL(ncclGroupStart());
@@ -481,10 +463,7 @@ static void case_graph(void)
     end_setting(&s, "after graphs");
 }
 
-/*
- * --- errors, and several threads
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- errors, and several threads ---- */
 static void case_errors(void)
 {
     struct setting s = new_setting(true);
@@ -509,7 +488,7 @@ static void case_errors(void)
     all_reduce(&s, 0);
     NCCL(ncclGroupSimulateEnd(nullptr));
     expect(ncclRecv(s.set.span[0], 4, ncclUint32, 0, s.comm, s.comm_stream) == ncclInvalidUsage, "nothing was sent");
-    /* And all is as before. */
+    /* Afterwards all calls work as before. */
     for (size_t i = 0; i < span_count; i++) {
         fill(&s, i, static_cast<uint32_t>(i));
         wait_for(&s, s.comm_stream, s.set.stream);

@@ -1,16 +1,16 @@
 /*
- * A small training on several devices of one process, data parallel by hand:
+ * A small training on several devices of one process, with data parallelism by hand:
  *
  *     devices STEPS DEVICES [WORD]...
  *
- *     threads  a thread of the host for each device, instead of one that goes from device to device
+ *     threads  a host thread for each device, instead of one that goes from device to device
  *     default  each device's work is on its default stream
- *     async    activations by cudaMallocAsync
- *     peers    gradients are summed by a kernel of the first device that reads the others', instead of by copies
+ *     async    activations are allocated by cudaMallocAsync
+ *     peers    a kernel of the first device reads the others' gradients, instead of copies
  *
- * In each step every device runs forward and backward on its own input; the gradients are summed on
- * the first device, the sum is copied to all, and each updates its weights by it. Prints a hash of
- * each device's weights and input gradient after each step.
+ * In each step every device runs forward and backward on its own input. The gradients are summed on
+ * the first device and the sum is copied to all. Each device then updates its weights. Prints a
+ * hash of each device's weights and input gradient after each step.
  */
 #include <pthread.h>
 
@@ -57,10 +57,10 @@ KERNEL(update, (uint32_t *__restrict__ weight, const uint32_t *sum, uint32_t lay
 struct replica {
     int device;
     cudaStream_t stream;
-    cudaEvent_t ready; /* its gradients are there; on the first device: their sum is */
+    cudaEvent_t ready; /* recorded when its gradients are ready; on the first device also when their sum is */
     uint32_t *weight[LAYERS], *sum[LAYERS];
     uint32_t *input, *gradient;
-    uint32_t *received; /* the first device's, for another's gradient */
+    uint32_t *received; /* on the first device alone: a buffer for another device's gradient */
 };
 
 static struct replica replica[DEVICES_MAX];
@@ -128,7 +128,9 @@ static void forward_and_backward(const struct replica *r)
     CHECK(cudaEventRecord(r->ready, r->stream));
 }
 
-/* On the first device's stream, after the others'; then each of theirs goes on after it. */
+/*
+ * Sums on the first device's stream, after the others' backward. Then the other streams follow it.
+ */
 static void sum_gradients(void)
 {
     const struct replica *first = &replica[0];
@@ -152,7 +154,10 @@ static void sum_gradients(void)
         for (unsigned l = 0; l < LAYERS; l++)
             CHECK(cudaMemcpyPeerAsync(replica[d].sum[l], d, first->sum[l], 0, WIDTH * sizeof(uint32_t),
                                       replica[d].stream));
-        /* The first device writes its sums again in the next step: only when all have read them. */
+        /*
+         * The first device overwrites its sums in the next step, so it waits until all have read
+         * them.
+         */
         CHECK(cudaEventRecord(replica[d].ready, replica[d].stream));
         CHECK(cudaSetDevice(0));
         CHECK(cudaStreamWaitEvent(first->stream, replica[d].ready, 0));
@@ -284,7 +289,7 @@ int main(int argc, char **argv)
             CHECK(cudaFree(replica[d].weight[l]));
             CHECK(cudaFree(replica[d].sum[l]));
         }
-        CHECK(cudaSetDevice(0)); /* whichever device is current */
+        CHECK(cudaSetDevice(0)); /* cudaFree works whichever device is current */
         CHECK(cudaFree(replica[d].input));
         CHECK(cudaFree(replica[d].gradient));
         if (!d)

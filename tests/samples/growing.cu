@@ -1,11 +1,11 @@
 /*
- * A small training whose tensors become larger every tenth step, as those of Gaussian splatting do:
- * parameters are made anew by concatenation, and no size that has been freed comes again.
+ * A small training whose tensors grow every tenth step, like those of Gaussian splatting.
+ * Parameters are rebuilt by concatenation, and no freed size is ever allocated again.
  *
  *     growing STEPS
  *
- * A step has few launches, and the largest ones name half of what is in use at the peak. Of what
- * lies beside them much has had its last use just before, and is freed just after.
+ * A step has few launches, and the largest ones name half of the memory in use at the peak. Much of
+ * the other memory had its last use just before, and is freed just after.
  *
  * Prints a hash of the parameters after each step.
  */
@@ -63,7 +63,7 @@ static uint32_t *made_from_both(const uint32_t *a, const uint32_t *b, size_t a_c
 }
 
 struct model {
-    size_t n; /* words of a large tensor; others have twice as many, and parameters a fifth */
+    size_t n; /* words of a large tensor; some have twice as many, and parameters a tenth */
     uint32_t *parameter[PARAMETERS], *state[PARAMETERS];
 };
 
@@ -73,8 +73,8 @@ static size_t small(const struct model *m)
 }
 
 /*
- * Distances, their squares and weights are as large as pixels times splats; backward goes the same
- * way back.
+ * Distances, their squares and weights have one word for each pixel and splat. Backward takes the
+ * same path in reverse.
  */
 static uint32_t *differences_back(const struct model *m, uint32_t *differences)
 {

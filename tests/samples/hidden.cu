@@ -4,25 +4,32 @@
  *
  *     hidden STEPS [WORD]...
  *
- *     table    in backward, reads what layer 2 left in forward by a pointer in memory that a kernel wrote
- *     masked   the same, by a pointer that is masked: nobody who looks through memory finds it
- *     weights  in backward, reads the weights of layers 1 and 3 by a table that was made once, at the start
+ *     table    in backward, reads an activation of layer 2 by a pointer in memory that a kernel wrote
+ *     masked   the same, by a masked pointer, which no search of memory finds
+ *     weights  in backward, reads the weights of layers 1 and 3 by a table that was made once, at the
+ *              start
  *     wide     the same with a table of all weights
- *     mapped   in backward, reads what layer 2 left in forward by a table in host memory, where the host wrote the address in this very step
- *     late     reads what the last layer left by such a masked pointer too, after all that names it and just before it is freed
- *     since    what `mapped` does begins with step 20
- *     graph    what `table`, `masked` and `mapped` do is done by a graph
+ *     mapped   in backward, reads an activation of layer 2 by a table in host memory, where the host
+ *              wrote the address in the same step
+ *     late     reads the last layer's activation by a masked pointer too, after all launches that name
+ *              it and just before its free
+ *     since    `mapped` begins with step 20
+ *     graph    a graph does the reads of `table`, `masked` and `mapped`
  *     early    the table of `weights` is used before the first step too, and there is no training
- *     wild     in step 3 a kernel reads a GiB behind a weight, where nothing is
+ *     wild     in step 3 a kernel reads a GiB behind a weight, where no memory is
  *     quits    ends with status 3 in step 3
- *     differs  each run allocates and launches more ahead of the first step: as much as the file `runs` has bytes, to which it adds one
- *     stale    in some steps, in no order that lasts, two small kernels are given a weight's address in a structure, which they don't use: what was on the stack
- *     state    there is a state of the optimizer, which no kernel is given but one with a name of torch's
+ *     differs  each run allocates and launches more ahead of the first step: once for each byte of the
+ *              file `runs`, to which the run adds one byte
+ *     stale    in some steps, without a lasting order, two small kernels get a weight's address in a
+ *              structure and don't use it: it was left on the stack
+ *     state    there is optimizer state, which only a kernel with a name of torch's gets
  *     kept     the same, and another kernel gets it before the first step
- *     soon     the same as `state`, and a kernel reads one by a masked pointer just after the kernel that is given it
- *     lists    the same, given as torch does: in a list, behind which lies what was in it before
- *     cat      states, of which each is concatenated with the gradient as torch does: in a list, likewise
- *     large    spans of 32 MiB, as on a GPU, instead of 64 KiB; larger ones would move in pieces, which are always within reach
+ *     soon     the same as `state`, and a kernel reads one by a masked pointer just after the kernel
+ *              that gets it
+ *     lists    the same, given as torch does: in a list, with former entries behind the used one
+ *     cat      states, each concatenated with the gradient as torch does: in such a list, too
+ *     large    spans of 32 MiB, as on a GPU, instead of 64 KiB. Larger ones would move in pieces,
+ *              which are always within reach.
  *
  * Prints a hash of the weights after each step.
  */
@@ -65,7 +72,7 @@ KERNEL(loss, (uint32_t *__restrict__ gradient, const uint32_t *activation, size_
         gradient[i] = activation[i] * 7;
 }
 
-/* The first words of what a table of pointers leads to go into `sum`. */
+/* Adds the first word behind each pointer of a table to `sum`. */
 KERNEL(peek, (uint32_t *__restrict__ sum, const uint64_t *table, uint64_t mask, size_t count),
        (sum, table, mask, count))
 {
@@ -80,8 +87,8 @@ KERNEL(peek_at_weights, (uint32_t *__restrict__ sum, const uint64_t *table, size
 }
 
 /*
- * An address comes into memory by a kernel, and to the kernel in disguise: who looks at copies and
- * parameters does not see it.
+ * Writes an address to memory. The kernel gets it in disguise, so that no look at copies and
+ * parameters shows it.
  */
 KERNEL(store_address, (uint64_t *__restrict__ table, uint64_t disguised, uint64_t mask, size_t count),
        (table, disguised, mask, count))
@@ -90,7 +97,7 @@ KERNEL(store_address, (uint64_t *__restrict__ table, uint64_t disguised, uint64_
         table[i] = disguised ^ mask;
 }
 
-/* As in torch's lists of tensors: so many are used, and behind them lies what was there before. */
+/* Like torch's lists of tensors: `count` entries are used, and stale ones lie behind them. */
 struct few_sums {
     uint32_t *sum[4];
     uint64_t count;
@@ -113,7 +120,7 @@ KERNEL(_ZN2at6native25multi_tensor_apply_kernelIiEEvv,
 
 /*
  * at::native::multi_tensor_apply_kernel<at::native::TensorListMetadata<1>>, with torch's structure:
- * a block of the grid works on a chunk of a tensor.
+ * each block of the grid works on a chunk of a tensor.
  */
 #define CHUNK_WORDS 65536
 
@@ -137,7 +144,7 @@ KERNEL(_ZN2at6native25multi_tensor_apply_kernelINS0_18TensorListMetadataILi1EEEE
 
 /*
  * at::native::CatArrayBatchedCopy<at::native::OpaqueType<4>, unsigned int, 1, 128, 1>, with torch's
- * structure: there is a row of the grid for each input.
+ * structure: the grid has a row for each input.
  */
 struct cat_inputs {
     const uint32_t *input[128];
@@ -149,7 +156,7 @@ struct cat_inputs {
 KERNEL(_ZN2at6native19CatArrayBatchedCopyINS0_10OpaqueTypeILj4EEEjLi1ELi128ELi1EEEvv,
        (uint32_t * out, struct cat_inputs inputs, size_t count), (out, inputs, count))
 {
-    FOR_EACH_ITEM (i, 2 * count) /* rows write the same */
+    FOR_EACH_ITEM (i, 2 * count) /* all rows write the same words */
         out[i] = inputs.input[i / count][i % count];
 }
 
@@ -246,7 +253,7 @@ static void print_hash(const struct training *t, unsigned step)
     printf("step %u weights %016llx sum %08x\n", step, static_cast<unsigned long long>(hash), host[0] ^ host[1] << 1);
 }
 
-/* A state at a time, the first in the list; the others are those before it. */
+/* Updates one state, the first in the list. The other entries are the states before it. */
 static void update_state_by_list(const struct training *t, unsigned layer)
 {
     static struct tensor_list list;
@@ -268,8 +275,8 @@ static void update_state_by_list(const struct training *t, unsigned layer)
 }
 
 /*
- * The weight is updated with its state by way of both, behind which in the list are the states
- * before it.
+ * Updates the weight with gradient and state, concatenated. Behind them in the list are the states
+ * before.
  */
 static void update_by_both(const struct training *t, unsigned layer)
 {
@@ -312,7 +319,7 @@ static void train_step(const struct training *t, unsigned step)
             CHECK(cudaFree(activation[l]));
     }
     if (words.late) {
-        CHECK(cudaStreamSynchronize(t->stream)); /* what leaves after its last use has left */
+        CHECK(cudaStreamSynchronize(t->stream)); /* until all evictions after a last use are complete */
         store(t, t->table, activation[LAYERS - 1], MASK);
         launch_peek(t, t->table, MASK);
         CHECK(cudaFree(activation[LAYERS - 1]));
@@ -351,7 +358,7 @@ static bool read_word(const char *word)
     return false;
 }
 
-/* Each weight is used in its turn, and by a table in between: nothing here repeats for long. */
+/* Uses each weight in turn, and two by a table in between. No part of this repeats for long. */
 static void use_early(const struct training *t)
 {
     for (unsigned i = 0; i < 3 * LAYERS; i++) {

@@ -1,11 +1,11 @@
 /*
- * Corners of CUDA's memory calls, each a case that checks what the program sees:
+ * Corner cases of CUDA's memory calls. Each case checks what the program sees:
  *
- *     hostile CASE[,CASE]... [SPANS [MIB]]     SPANS allocations of MIB MiB each are in use beside it (16, 4)
+ *     hostile CASE[,CASE]... [SPANS [MIB]]
  *     hostile --list
  *
- * Prints "ok" and ends with 0, or says what went wrong and ends with 1; 77 if the device lacks a
- * call that the case is about.
+ * SPANS allocations of MIB MiB each are in use beside it (16, 4). Prints "ok" and ends with 0, or
+ * prints the failure and ends with 1. Ends with 77 if the device lacks a call that the case needs.
  */
 #include "hostile.h"
 
@@ -80,7 +80,10 @@ static const struct hostile_case *find_case(const char *name)
     return nullptr;
 }
 
-/* Of names with commas between them; how many, 0 if one is unknown or there are too many. */
+/*
+ * Finds the cases of a comma-separated list of names. Returns their number, or 0 if a name is
+ * unknown or there are too many.
+ */
 static size_t find_cases(char *names, const struct hostile_case **chosen, size_t most)
 {
     size_t found = 0;

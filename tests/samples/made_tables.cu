@@ -2,17 +2,20 @@
  * A small training whose products get their matrices by tables of addresses that kernels write on
  * the device:
  *
- *     made_tables [each|apart|long|beside|once|later] [STEPS [KIB [disguised]]]       tensors of KIB KiB (64)
+ *     made_tables [each|apart|long|beside|once|later] [STEPS [KIB [disguised]]]
  *
- *     each   before each product one kernel, which is given three tensors, writes three tables; the product is given the tables alone
+ *     each   before each product one kernel gets three tensors and writes three tables. The product
+ *            gets the tables alone.
  *     apart  a kernel for each table, as torch makes them for its batched linear algebra
- *     long   as each, but the product is eight launches, as a factorisation is dozens
- *     beside as each, but the products run on a stream of their own, which no kernel with a tensor is launched on
- *     once   the tables of the weights are written before the training begins; no launch of the forward pass names a weight
- *     later  a step's tables are written when it begins, each in memory of its own, and used after many other launches
+ *     long   as each, but the product is eight launches; a factorisation has dozens
+ *     beside as each, but the products run on a second stream, where no kernel gets a tensor
+ *     once   the tables of the weights are written before the training begins. No launch of the
+ *            forward pass names a weight.
+ *     later  a step's tables are written when it begins, each in memory of its own, and used after
+ *            many other launches
  *
- * `disguised`: what the tables hold is masked, so that nobody who looks at memory finds an address
- * there.
+ * Tensors have KIB KiB (64). `disguised`: the addresses in the tables are masked, so that no search
+ * of memory finds them.
  *
  * Prints a hash of the weights after each step, and "ok".
  */
@@ -20,7 +23,7 @@
 
 #define LAYERS 8
 #define PARTS 8
-#define ROUNDS 2 /* of the words, so that a product takes a while */
+#define ROUNDS 2 /* passes over the words, so that a product takes a while */
 
 static struct {
     bool apart, is_long, beside, once, later;
@@ -34,7 +37,7 @@ static __host__ __device__ inline uint32_t *masked(const uint32_t *address, uint
     return reinterpret_cast<uint32_t *>(reinterpret_cast<uint64_t>(address) ^ by);
 }
 
-/* Up to three tables, one behind the other; none of a tensor that is NULL. */
+/* Writes up to three tables, one behind the other. A tensor that is NULL gets no table. */
 KERNEL(write_tables,
        (uint32_t * *__restrict__ table, uint32_t *a, uint32_t *b, uint32_t *c, uint64_t by, size_t stride,
         size_t count),
@@ -91,7 +94,7 @@ struct tables {
 };
 
 struct training {
-    cudaStream_t stream, beside; /* the same, where the mode is another */
+    cudaStream_t stream, beside; /* one and the same stream, except in mode `beside` */
     cudaEvent_t there;
     uint32_t *weight[LAYERS];
     uint32_t **of_weight[LAYERS]; /* `once`, `later` */
@@ -119,7 +122,7 @@ static void write(const struct training *t, uint32_t **table, uint32_t *a, uint3
     LAUNCH(t->stream, PARTS, write_tables, table, a, b, c, mask, words / PARTS, PARTS);
 }
 
-/* What is on one stream from now on comes after what is on another by now. */
+/* Later work of one stream comes after all present work of another. */
 static void come_after(const struct training *t, cudaStream_t later, cudaStream_t earlier)
 {
     if (later == earlier)
@@ -139,7 +142,7 @@ static void multiply(const struct training *t, const struct tables *by)
     come_after(t, t->stream, t->beside);
 }
 
-/* `of_a`: a table of a that is there already, or NULL. */
+/* `of_a`: an existing table of a, or NULL. */
 static void product(const struct training *t, uint32_t *c, uint32_t *a, uint32_t **of_a, uint32_t *b)
 {
     const struct tables by = {of_a ? of_a : t->scratch, t->scratch + PARTS, t->scratch + 2 * PARTS};

@@ -109,7 +109,7 @@ static void free_activations(struct activations *activations)
     free(activations);
 }
 
-/* Takes over `in`, the layer's input; returns its output. */
+/* Takes ownership of `in`, the layer's input. Returns the layer's output. */
 static struct tensor<float> layer_forward(struct worker *worker, size_t layer, struct tensor<float> in) {
     struct layer_activations *kept = &worker->activations->layer[layer];
     const struct options *options = worker->options;
@@ -180,8 +180,8 @@ static void forward(struct worker *worker)
 }
 
 /*
- * Takes over the gradient of the layer's output; returns that of its input. Frees what the layer
- * kept.
+ * Takes ownership of the gradient of the layer's output. Returns the gradient of its input. Frees
+ * the tensors that forward kept.
  */
 static struct tensor<float> layer_backward(struct worker *worker, size_t layer, struct tensor<float> grad_out) {
     struct layer_activations *kept = &worker->activations->layer[layer];
@@ -234,8 +234,8 @@ backward(struct worker *worker)
 }
 
 /*
- * One row through the model; `row` holds the input and then the output, `scratch` has room for two
- * rows of the widest layer.
+ * Takes one row through the model. `row` holds the input and then the output. `scratch` has room
+ * for two rows of the widest layer.
  */
 static void reference_row(const struct options *options, const double *const *parameters, size_t index, double *row,
                           double *scratch)

@@ -1,12 +1,13 @@
 /*
- * Programs of several streams, rightly ordered by CUDA's rules, each a case that checks itself:
+ * Programs of several streams, correctly ordered by CUDA's rules. Each case checks itself:
  *
- *     orders CASE [KIB [SECONDS]] [pool]     blocks of KIB KiB (8192); not over after SECONDS s (10) is an error; pool: blocks of a pool of its own
+ *     orders CASE [KIB [SECONDS]] [pool]
  *     orders --list
  *
- * Prints "ok" and ends with 0, or says what went wrong and ends with 1; 77 if the device lacks a
- * call that the case is about. Where a case needs memory to be short, a budget of eight blocks
- * makes it so.
+ * Blocks have KIB KiB (8192). A case that takes more than SECONDS s (10) fails. With `pool`, blocks
+ * come from a pool that the program made. Prints "ok" and ends with 0, or prints the failure and
+ * ends with 1. Ends with 77 if the device lacks a call that the case needs. Cases that need memory
+ * to be short expect a budget of eight blocks.
  */
 #include "orders.h"
 
@@ -127,7 +128,7 @@ static bool read_number(const char *text, unsigned long most, unsigned long *num
     return text[0] >= '0' && text[0] <= '9' && *end == '\0' && *number > 0 && *number <= most;
 }
 
-/* The case, or NULL if the command line is none. */
+/* Returns the case, or NULL if the command line is wrong. */
 static const struct order_case *read_arguments(int argc, char **argv)
 {
     unsigned long kibibytes = block_bytes >> 10, seconds = patience_s;
@@ -147,8 +148,8 @@ static const struct order_case *read_arguments(int argc, char **argv)
 int main(int argc, char **argv)
 {
     /*
-     * Loaded at its first launch a kernel waits for the device, on a GPU, and so for gates that are
-     * yet to be opened.
+     * On a GPU, loading a kernel at its first launch waits for the device, and so for gates that
+     * are still to be opened.
      */
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {

@@ -5,16 +5,16 @@
  *     cc -shared -fPIC -Iinclude -o policy_example.so tests/samples/policy_example.c
  *     PENSTOCK_POLICY=./policy_example.so penstock run --budget 48GiB -- python train.py
  *
- * It reloads just in time for a link that does one thing at a time; it does not see that several
- * reloads queue up behind each other, which the policy `plan` does.
+ * It reloads just in time for a link that does one copy at a time. Unlike the policy `plan`, it
+ * does not see that several reloads queue up behind each other.
  */
 #include <penstock/policy.h>
 
 #include <errno.h>
 
-/* When each launch begins, and what is held then; both have a place for each launch. */
+/* The start of each launch, and the bytes held then, one entry for each launch. */
 struct tables {
-    uint64_t *start_ns; /* one more: the end of the step */
+    uint64_t *start_ns; /* one entry more: the end of the step */
     uint64_t *held;
 };
 
@@ -58,8 +58,8 @@ static void fill_tables(const struct penstock_step *step, struct tables *t)
 }
 
 /*
- * The gap of `span` after its k-th use: false where there is none inside the step, or a new span
- * begins in it.
+ * Finds the gap of `span` after its k-th use. Returns false if no gap is inside the step, or if a
+ * new span begins in it.
  */
 static bool gap_after(const struct penstock_step *step, const struct penstock_step_span *span, uint32_t k,
                       uint32_t *from, uint32_t *to)
@@ -68,14 +68,14 @@ static bool gap_after(const struct penstock_step *step, const struct penstock_st
         return false;
     *from = step->use[span->first_use + k];
     *to = step->use[span->first_use + k + 1];
-    /* There must be a launch for the D2H to be over in and one for the H2D to begin with. */
+    /* The gap needs a launch in which the D2H ends, and one with which the H2D begins. */
     if (*to - *from < 3)
         return false;
     return span->born == PENSTOCK_NEVER || span->freed <= step->launch[*from].moment ||
            span->freed > step->launch[*to].moment;
 }
 
-/* The launch from which the reload is in time for `to`. */
+/* Returns the launch at which a reload begins in time for `to`. */
 static uint32_t reload_point(const struct penstock_step *step, const struct tables *t, uint32_t from, uint32_t to,
                              uint64_t bytes)
 {
@@ -95,7 +95,7 @@ static bool is_taken(const struct penstock_plan *plan, uint32_t span, uint32_t f
     return false;
 }
 
-/* The longest gap that is left and that holds a launch at which too much is held. */
+/* Finds the longest remaining gap that holds a launch over the budget. */
 static bool longest_gap(const struct penstock_step *step, const struct tables *t, const struct penstock_plan *plan,
                         struct penstock_move *out)
 {
@@ -120,7 +120,7 @@ static bool longest_gap(const struct penstock_step *step, const struct tables *t
     return longest > 0;
 }
 
-/* Moves stand in the order of their evictions. */
+/* Keeps the moves in the order of their evictions. */
 static void insert(struct penstock_plan *plan, struct penstock_move move)
 {
     uint32_t at = plan->moves++;
@@ -159,7 +159,7 @@ static int plan_longest_gaps(const struct penstock_step *step, const struct pens
     return plan->peak_bytes > step->budget_bytes ? -ERANGE : 0;
 }
 
-/* Until there is a plan: the largest go first. */
+/* Without a plan, the largest candidates leave first. */
 static size_t choose_largest(const struct penstock_candidate *candidates, size_t n, uint64_t need_bytes, size_t *chosen)
 {
     size_t count = 0;

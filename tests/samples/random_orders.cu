@@ -1,20 +1,21 @@
 /*
- * Random programs, each rightly ordered by CUDA's rules, that check themselves:
+ * Random programs, each correctly ordered by CUDA's rules, that check themselves:
  *
  *     random_orders SEED [OPERATIONS [STEPS [KIB]]] [masked=N] [gates] [threads]
  *
- * A seed makes one program. It takes and frees memory in each of CUDA's ways, on streams of each
- * kind that come and go, fills, mixes and copies it, captures graphs and launches them again, and
- * uses memory by tables of addresses that its kernels write. The host knows each word as it will
- * be, and compares what it reads.
+ * Each seed gives one program. It allocates and frees memory in each of CUDA's ways, on streams of
+ * each kind that come and go. It fills, mixes and copies memory, captures graphs and launches them
+ * again. It uses memory by tables of addresses that its kernels write. The host computes each word
+ * too, and compares the words that it reads.
  *
- *     STEPS     this many times the same operations, now and then others; 1 by default
+ *     STEPS     the number of repetitions of the operations, a few of them different; 1 by default
  *     KIB       a tensor is one to four times as large (4)
- *     masked=N  some tables hold addresses in disguise, and are used within N launches
- *     gates     a stream is held up now and then, until the host or another stream lets it go on
+ *     masked=N  some tables hold masked addresses, and are used within N launches
+ *     gates     a stream is held now and then, until the host or another stream lets it go on
  *     threads   two host threads have a program each, and give each other tensors
  *
- * Prints "ok", or what is wrong and ends with 1. What is not over in time is wrong, too.
+ * Prints "ok", or prints the failure and ends with 1. A program that is not over in time has
+ * failed, too.
  */
 #include "random_graphs.h"
 
@@ -24,7 +25,7 @@
 
 static struct {
     unsigned long seed, operations, steps, kib;
-    unsigned long reach; /* of masked tables; 0: there are none */
+    unsigned long reach; /* of masked tables, in launches; 0: no masked tables */
     bool gates, threads;
 } mode;
 
@@ -32,17 +33,18 @@ struct random_program {
     struct random_memory memory;
     std::vector<struct random_graph> graphs;
     struct address_table table[TABLES];
-    unsigned number; /* 0, or 1 of the second thread */
-    size_t lasting;  /* the first tensors outlive steps */
+    unsigned number; /* 0, or 1 for the second thread */
+    size_t lasting;  /* the first `lasting` tensors outlive steps */
     size_t most;
     bool has_graphs, has_tables;
-    bool host_opens; /* always the same one: the other's number might come late, and close the gate again */
+    bool
+        host_opens; /* the host always opens the gate, or never: the opener's number might come late, and close the gate again */
     uint32_t gate_value;
-    uint64_t gate_until; /* operations; 0: no gate is closed */
+    uint64_t gate_until; /* the operation at which the gate opens; 0: no gate is closed */
     cudaStream_t opener;
 };
 
-/* Tensors that threads give each other. */
+/* Tensors that threads give each other. Guarded by `given_lock`. */
 static std::mutex given_lock;
 static std::vector<tensor_ref> given;
 
@@ -61,16 +63,13 @@ static tensor_ref any_tensor(struct random_program *program)
     return program->memory.tensors[below(program, program->memory.tensors.size())];
 }
 
-/* While a gate is closed nothing may wait for the device. */
+/* While a gate is closed, no call may wait for the device. */
 static bool may_wait(const struct random_program *program)
 {
     return program->gate_until == 0;
 }
 
-/*
- * --- words
- * -----------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- words ---- */
 static void copy_from_host(struct random_program *program, int stream, struct tensor_words *tensor)
 {
     struct random_memory *memory = &program->memory;
@@ -102,7 +101,7 @@ static void fill_tensor(struct random_program *program, int stream, struct tenso
         copy_from_host(program, stream, tensor);
         return;
     }
-    if (way == 2 && may_wait(program)) /* from memory that is not pinned */
+    if (way == 2 && may_wait(program)) /* from pageable memory */
         CHECK(cudaMemcpyAsync(tensor->device, tensor->words.data(), bytes_of(tensor), cudaMemcpyHostToDevice,
                               handle_of(memory, stream)));
     else
@@ -144,7 +143,7 @@ static void mix_tensors(struct random_program *program, int stream)
     was_read(from.get(), work);
 }
 
-/* Every other row of 64 words. */
+/* Copies every other row of 64 words. */
 static void copy_rows(struct random_program *program, int stream)
 {
     struct random_memory *memory = &program->memory;
@@ -165,10 +164,7 @@ static void copy_rows(struct random_program *program, int stream)
     was_read(from.get(), work);
 }
 
-/*
- * --- memory
- * ----------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- memory ---- */
 static void free_tensor(struct random_program *program, int stream, size_t at)
 {
     struct random_memory *memory = &program->memory;
@@ -188,7 +184,7 @@ static void free_some(struct random_program *program, int stream)
 
     const struct tensor_words *const tensor = program->memory.tensors[at].get();
 
-    /* What is cudaMalloc's may wait for the device however it is freed. */
+    /* Each way to free memory of cudaMalloc may wait for the device. */
     if (at >= program->lasting && tensor->held == 0 && (tensor->in_stream_order || may_wait(program)))
         free_tensor(program, stream, at);
 }
@@ -204,7 +200,7 @@ static void take_some(struct random_program *program, int stream)
         fill_tensor(program, one_in(program, 3) ? any_stream(&program->memory.streams) : stream, tensor.get());
 }
 
-/* What was done with the tensor, as another thread may wait for it. */
+/* Makes the tensor's works ready for another thread to wait for. */
 static void for_others(struct random_memory *memory, std::vector<struct work> *works)
 {
     for (struct work &work : *works) {
@@ -238,10 +234,7 @@ static void take_given(struct random_program *program)
     given.pop_back();
 }
 
-/*
- * --- tables and graphs
- * -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- tables and graphs ---- */
 static bool is_usable(const struct random_program *program, const struct address_table *table)
 {
     if (table->to == nullptr)
@@ -262,7 +255,7 @@ static void work_with_table(struct random_program *program, int stream)
         write_table(&program->memory, stream, table, to, from, mode.reach && one_in(program, 2) ? MASK : 0);
 }
 
-/* A table is used at once, or nearly so. */
+/* Uses each table at once, or nearly so. */
 static void use_latest_table(struct random_program *program, int stream)
 {
     for (struct address_table &table : program->table)
@@ -276,7 +269,7 @@ static void make_graph(struct random_program *program, int stream)
     const int beside = any_stream(&program->memory.streams);
     struct random_graph graph = {};
 
-    /* A capture of a blocking stream would bar the other thread from the legacy one. */
+    /* During the capture of a blocking stream, the other thread could not use the legacy stream. */
     if (program->graphs.size() >= MOST_GRAPHS || streams[stream].kind != NON_BLOCKING ||
         streams[beside].kind != NON_BLOCKING)
         return;
@@ -316,10 +309,7 @@ static void drop_graphs_and_tables(struct random_program *program)
         clear_table(&table);
 }
 
-/*
- * --- streams
- * ---------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- streams ---- */
 static void replace_stream(struct random_program *program, int stream)
 {
     struct random_streams *streams = &program->memory.streams;
@@ -361,10 +351,7 @@ static void wait_on_host(struct random_program *program, int stream)
         compare_all(&program->memory);
 }
 
-/*
- * --- programs
- * --------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- programs ---- */
 static void work_with_words(struct random_program *program, int stream)
 {
     switch (below(program, 10)) {
@@ -470,7 +457,7 @@ static void run_step(struct random_program *program, uint64_t seed)
     compare_all(&program->memory);
 }
 
-/* Kernels that write tables are known by their first launches. */
+/* Penstock knows kernels that write tables by their first launches. */
 static void prepare_tables(struct random_program *program)
 {
     for (struct address_table &table : program->table) {
@@ -568,7 +555,7 @@ static bool read_arguments(int argc, char **argv)
             return false;
     }
     unit_bytes = mode.kib << 10;
-    return numbers > 0 && !(mode.threads && mode.reach); /* the other's launches count, too */
+    return numbers > 0 && !(mode.threads && mode.reach); /* the other thread's launches count, too */
 }
 
 int main(int argc, char **argv)

@@ -1,12 +1,13 @@
 /*
- * A small training of a recurrent network, in the memory that cuDNN's takes:
+ * A small training of a recurrent network, with the memory layout of cuDNN:
  *
  *     recurrent STEPS
  *
- * A step takes one large buffer that forward fills and backward reads (the reserve space), and
- * another one to work in. Its launches, a few for each moment of a sequence, name addresses inside
- * both: where a moment's hidden state, cell and gates begin. One direction goes up through them,
- * the other one down. Sequences are of another length in each step, and so are the buffers.
+ * A step allocates a large buffer that forward fills and backward reads (the reserve space), and
+ * another one as workspace. There are a few launches for each moment of a sequence. They name
+ * addresses inside both buffers, where a moment's hidden state, cell and gates begin. One direction
+ * goes up through them, the other one down. The sequences, and so the buffers, have another length
+ * in each step.
  *
  * Prints a hash of the weights after each step.
  */
@@ -15,9 +16,9 @@
 #include "word_layers.h"
 
 #define LAYERS 3
-#define UNIT 2048  /* words: 8 KiB, of a moment's hidden state */
+#define UNIT 2048  /* words of a moment's hidden state: 8 KiB */
 #define LONGEST 64 /* moments */
-#define WEIGHTS 16 /* units, of a layer and direction */
+#define WEIGHTS 16 /* units, for each layer and direction */
 #define DIRECTIONS 2
 
 static cudaStream_t stream;
@@ -76,8 +77,8 @@ static uint32_t *take(size_t units)
 }
 
 /*
- * Where things lie, in units, in the reserve space of a layer and direction and in what is worked
- * in.
+ * The places of data in the reserve space and in the workspace, in units, for each layer and
+ * direction.
  */
 struct places {
     size_t length;

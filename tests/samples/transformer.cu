@@ -4,9 +4,10 @@
  *     x = x + attention(norm(x) QKV) PROJECTION
  *     x = x + silu(norm(x) MLP_IN) MLP_OUT
  *
- * between a sum of token and position embeddings and a last norm with a product to the vocabulary;
- * the loss is the mean cross-entropy of the next token. The attention weights of all heads are kept
- * for backward, as a plain implementation does: they dominate.
+ * Before the layers is a sum of token and position embeddings. After them are a last norm and a
+ * product to the vocabulary. The loss is the mean cross-entropy of the next token. The attention
+ * weights of all heads are kept for backward, as in a plain implementation. They take most of the
+ * memory.
  */
 #include "train.h"
 
@@ -15,7 +16,7 @@
 enum model_parameter { TOKENS, PLACES, FINAL_GAIN, LOGITS, MODEL_PARAMETERS };
 enum layer_parameter { ATTENTION_GAIN, QKV, PROJECTION, MLP_GAIN, MLP_IN, MLP_OUT, LAYER_PARAMETERS };
 
-/* The widest that inner_width makes an MLP, in widths of the model. */
+/* The largest inner width of an MLP, in widths of the model. */
 #define MAX_INNER_RATIO 3
 
 struct layer_activations {
@@ -93,8 +94,8 @@ static size_t batch_bytes(const struct options *options)
 }
 
 /*
- * Sequences in which each token follows from the one before and, now and then, from chance:
- * something to learn, never fully.
+ * Makes sequences in which each token follows from the one before or, now and then, from chance. So
+ * a model can learn them, but never fully.
  */
 static void fill_batch(const struct options *options, void *input, void *target)
 {
@@ -135,7 +136,7 @@ static size_t tokens_of(const struct worker *worker)
     return worker->samples * worker->options->seq;
 }
 
-/* Takes over `in`; returns what the layer's MLP gets. */
+/* Takes ownership of `in`. Returns the MLP's input. */
 static struct tensor<float> attention_forward(struct worker *worker, size_t layer, struct tensor<float> in) {
     struct layer_activations *kept = &worker->activations->layer[layer];
     const struct attention_shape shape = attention_shape_of(worker);
@@ -196,7 +197,7 @@ layer_drop(struct worker *worker, size_t layer)
     tensor_free(worker, &kept->active);
 }
 
-/* From the last layer's output to the loss. Takes over kept->last. */
+/* Computes the loss from the last layer's output. Takes ownership of kept->last. */
 static void head_forward(struct worker *worker)
 {
     struct activations *kept = worker->activations;
@@ -271,7 +272,7 @@ static struct tensor<float> head_backward(struct worker *worker) {
     return grad;
 }
 
-/* Takes over the gradient of the MLP's output; returns that of its input. */
+/* Takes ownership of the gradient of the MLP's output. Returns the gradient of its input. */
 static struct tensor<float>
 mlp_backward(struct worker *worker, size_t layer, struct tensor<float> grad_out) {
     struct layer_activations *kept = &worker->activations->layer[layer];
