@@ -2,26 +2,26 @@
  * A small training that allocates all its memory by one cudaMalloc and divides it itself, as a
  * caching allocator does:
  *
- *     arena STEPS [WORD]...
+ *   arena STEPS [WORD]...
  *
  * Tensors are cut from the first free stretch that is large enough, and freed stretches join. Small
  * tensors of forward become larger tensors in backward, at the same addresses, in every step.
  * Layers have tensors of different sizes. Some tensors are views of one that is used as a whole.
  *
- *     streams   weight gradients and updates on a second stream
- *     threads   a second thread issues the launches of the second stream
- *     mapped    the memory is a range of addresses with one handle, instead of an allocation
- *     segments  the range has 16 times the size. Handles of one size are mapped as more is needed,
- *               and tensors straddle them.
- *     shrinks   with segments: after every other step most of the handles without a tensor are
- *               unmapped and released
- *     grows     halfway through, the number of layers halves, and tensors double in size
- *     wrong     no training: a tensor is larger than those that were used above its start. Kernels
- *               that name its start alone write and read it.
- *     stale     the same, long after those were used
- *     asks      no training: the driver's answers about addresses in the block, and frees of such
- *     idle      no training: half of the block is used, again and again
- *     waits     no training: a stream waits for a later launch. A launch in the block follows the wait.
+ *   streams   weight gradients and updates on a second stream
+ *   threads   a second thread issues the launches of the second stream
+ *   mapped    the memory is a range of addresses with one handle, instead of an allocation
+ *   segments  the range has 16 times the size. Handles of one size are mapped as more is needed,
+ *             and tensors straddle them.
+ *   shrinks   with segments: after every other step most of the handles without a tensor are
+ *             unmapped and released
+ *   grows     halfway through, the number of layers halves, and tensors double in size
+ *   wrong     no training: a tensor is larger than those that were used above its start. Kernels
+ *             that name its start alone write and read it.
+ *   stale     the same, long after those were used
+ *   asks      no training: the driver's answers about addresses in the block, and frees of such
+ *   idle      no training: half of the block is used, again and again
+ *   waits     no training: a stream waits for a later launch, before a launch in the block
  *
  * Prints a hash of the weights after each step.
  */

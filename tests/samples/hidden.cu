@@ -2,34 +2,34 @@
  * A small training whose kernels use memory that their parameters don't name, for `penstock
  * verify`:
  *
- *     hidden STEPS [WORD]...
+ *   hidden STEPS [WORD]...
  *
- *     table    in backward, reads an activation of layer 2 by a pointer in memory that a kernel wrote
- *     masked   the same, by a masked pointer, which no search of memory finds
- *     weights  in backward, reads the weights of layers 1 and 3 by a table that was made once, at the
- *              start
- *     wide     the same with a table of all weights
- *     mapped   in backward, reads an activation of layer 2 by a table in host memory, where the host
- *              wrote the address in the same step
- *     late     reads the last layer's activation by a masked pointer too, after all launches that name
- *              it and just before its free
- *     since    `mapped` begins with step 20
- *     graph    a graph does the reads of `table`, `masked` and `mapped`
- *     early    the table of `weights` is used before the first step too, and there is no training
- *     wild     in step 3 a kernel reads a GiB behind a weight, where no memory is
- *     quits    ends with status 3 in step 3
- *     differs  each run allocates and launches more ahead of the first step: once for each byte of the
- *              file `runs`, to which the run adds one byte
- *     stale    in some steps, without a lasting order, two small kernels get a weight's address in a
- *              structure and don't use it: it was left on the stack
- *     state    there is optimizer state, which only a kernel with a name of torch's gets
- *     kept     the same, and another kernel gets it before the first step
- *     soon     the same as `state`, and a kernel reads one by a masked pointer just after the kernel
- *              that gets it
- *     lists    the same, given as torch does: in a list, with former entries behind the used one
- *     cat      states, each concatenated with the gradient as torch does: in such a list, too
- *     large    spans of 32 MiB, as on a GPU, instead of 64 KiB. Larger ones would move in pieces,
- *              which are always within reach.
+ *   table    in backward, reads an activation of layer 2 by a pointer in memory that a kernel wrote
+ *   masked   the same, by a masked pointer, which no search of memory finds
+ *   weights  in backward, reads the weights of layers 1 and 3 by a table that was made once, at the
+ *            start
+ *   wide     the same with a table of all weights
+ *   mapped   in backward, reads an activation of layer 2 by a table in host memory, where the host
+ *            wrote the address in the same step
+ *   late     reads the last layer's activation by a masked pointer too, after all launches that
+ *            name it and just before its free
+ *   since    `mapped` begins with step 20
+ *   graph    a graph does the reads of `table`, `masked` and `mapped`
+ *   early    the table of `weights` is used before the first step too, and there is no training
+ *   wild     in step 3 a kernel reads a GiB behind a weight, where no memory is
+ *   quits    ends with status 3 in step 3
+ *   differs  each run allocates and launches more ahead of the first step: once for each byte of
+ *            the file `runs`, to which the run adds one byte
+ *   stale    in some steps, without a lasting order, two small kernels get a weight's address in a
+ *            structure and don't use it: it was left on the stack
+ *   state    there is optimizer state, which only a kernel with a name of torch's gets
+ *   kept     the same, and another kernel gets it before the first step
+ *   soon     the same as `state`, and a kernel reads one by a masked pointer just after the kernel
+ *            that gets it
+ *   lists    the same, given as torch does: in a list, with former entries behind the used one
+ *   cat      states, each concatenated with the gradient as torch does: in such a list, too
+ *   large    spans of 32 MiB, as on a GPU, instead of 64 KiB. Larger ones would move in pieces,
+ *            which are always within reach.
  *
  * Prints a hash of the weights after each step.
  */

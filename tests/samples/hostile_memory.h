@@ -48,8 +48,8 @@ static void case_huge(void)
 }
 
 /*
- * The allocation is refused, or served with memory from elsewhere. Served memory works like any other, up to
- * its last byte.
+ * The allocation is refused, or served with memory from elsewhere. Served memory works like any
+ * other, up to its last byte.
  */
 static void case_beyond_device(void)
 {

@@ -207,7 +207,7 @@ static void case_host_table(void)
             span[i] = (turn + i) % span_count;
             table[3 + i] = set.span[span[i]];
         }
-        /* All back on the device: spans that the kernel's first launch finds away stay within reach. */
+        /* All back on the device: spans that its first launch finds away stay within reach. */
         for (auto each : set.span)
             if (each != nullptr)
                 LAUNCH(set.stream, 1, copy_words, out, each, 1);

@@ -1,33 +1,33 @@
 /*
  * A small training in which every tensor is a mapping of its own:
  *
- *     mapped STEPS [WORD]...
+ *   mapped STEPS [WORD]...
  *
  * The tensors are made by CUDA's virtual memory management, as XLA's allocator makes them: memory,
  * addresses, mapping, access. To free one, the program waits for the device and releases all of
  * these.
  *
- *     reserve-first  the addresses come before the memory
- *     release-early  the handle is released as soon as it is mapped
- *     keep-range     a freed tensor's addresses stay reserved for a later tensor of its size
- *     streams        updates on a second stream
- *     entry-point    the driver's functions come from the runtime's look-up instead of dlsym
+ *   reserve-first  the addresses come before the memory
+ *   release-early  the handle is released as soon as it is mapped
+ *   keep-range     a freed tensor's addresses stay reserved for a later tensor of its size
+ *   streams        updates on a second stream
+ *   entry-point    the driver's functions come from the runtime's look-up instead of dlsym
  *
  * Prints a hash of the weights after each step. These words choose a case without a training:
  *
- *     moves      handles are unmapped, and mapped at other addresses
- *     swaps      handles of one size change places
- *     range      many handles in one range, some of which are replaced
- *     lengths    handles side by side, while larger allocations are free
- *     twice      a handle is mapped at two addresses at once
- *     part       a handle's halves
- *     export     handles are exported as file descriptors, imported and mapped a second time
- *     threads    two threads make and free tensors
- *     full       tensors are made until there is no memory, twice
- *     asks       the driver's answers about mapped addresses and handles
- *     errors     the driver's answers to wrong calls
- *     hint       addresses that the program asks for
- *     multicast  handles and addresses are bound to multicast objects and endpoints that don't exist
+ *   moves      handles are unmapped, and mapped at other addresses
+ *   swaps      handles of one size change places
+ *   range      many handles in one range, some of which are replaced
+ *   lengths    handles side by side, while larger allocations are free
+ *   twice      a handle is mapped at two addresses at once
+ *   part       a handle's halves
+ *   export     handles are exported as file descriptors, imported and mapped a second time
+ *   threads    two threads make and free tensors
+ *   full       tensors are made until there is no memory, twice
+ *   asks       the driver's answers about mapped addresses and handles
+ *   errors     the driver's answers to wrong calls
+ *   hint       addresses that the program asks for
+ *   multicast  handles and addresses are bound to multicast objects and endpoints that don't exist
  */
 #include "mapped_asks.h"
 #include "word_layers.h"

@@ -37,8 +37,8 @@ struct random_program {
     size_t lasting;  /* the first `lasting` tensors outlive steps */
     size_t most;
     bool has_graphs, has_tables;
-    bool
-        host_opens; /* the host always opens the gate, or never: the opener's number might come late, and close the gate again */
+    /* Fixed for the program: a late number of the other opener would close the gate again. */
+    bool host_opens;
     uint32_t gate_value;
     uint64_t gate_until; /* the operation at which the gate opens; 0: no gate is closed */
     cudaStream_t opener;
