@@ -1,7 +1,7 @@
 /*
- * What the benchmark programs share: batches timed on the host's monotonic clock, and one line of
- * JSON for each figure. One thread. A batch is long enough (about a millisecond) that reading the
- * clock doesn't show.
+ * Shared by the benchmark programs: batches timed on the host's monotonic clock, and one line of
+ * JSON for each figure. One thread. A batch takes about a millisecond, so that reading the clock
+ * doesn't show.
  */
 #ifndef PENSTOCK_TESTS_BENCH_H
 #define PENSTOCK_TESTS_BENCH_H
@@ -14,8 +14,8 @@
 #define BENCH_BATCHES_MAX 1000
 
 struct bench_figure {
-    double median_ns; /* of one operation, over the batches */
-    double low_ns;    /* of one operation in the fastest batch: what it costs when nothing else wants the processor */
+    double median_ns; /* time of one operation, median of the batches */
+    double low_ns;    /* time of one operation in the fastest batch, when nothing else wants the processor */
 };
 
 static inline uint64_t bench_now_ns(void)
@@ -34,8 +34,8 @@ static inline int bench_compare(const void *left, const void *right)
 }
 
 /*
- * Runs `operation(context, i)` operations times a batch; the first batch warms up and is not
- * counted. `between` (or NULL) runs untimed.
+ * Runs batches of `operations` calls of `operation(context, i)`. The first batch warms up and is
+ * not counted. `between` (or NULL) runs untimed.
  */
 static inline struct bench_figure bench_measure(int batches, int operations, void (*operation)(void *context, int i),
                                                 void (*between)(void *context), void *context)
@@ -58,7 +58,7 @@ static inline struct bench_figure bench_measure(int batches, int operations, voi
     return figure;
 }
 
-/* The argument as a number of at least 1; ends the program when it is none. */
+/* Returns the argument as a number of at least 1. Ends the program if the text is not one. */
 static inline int bench_number(const char *text)
 {
     int number = atoi(text);

@@ -1,11 +1,11 @@
 /*
- * What Penstock's own code takes, without a driver: the allocation hooks at their steady state, and
- * what the tracer does for a launch.
+ * The time of Penstock's own code, without a driver: the allocation hooks in steady state, and the
+ * tracer's work for a launch.
  *
- * The program holds the shim's objects (libpenstock-test.a) instead of preloading the library, lets
- * them set themselves up on the simulated device as in any program, and then puts empty functions
- * in the place of the driver's calls that the paths measured here can come to. So what is left is
- * the shim alone, and how often it would have called the driver is counted.
+ * The program holds the shim's objects (libpenstock-test.a) instead of preloading the library. They
+ * start on the simulated device as in any program. Then the program replaces the driver's calls
+ * that the measured paths can reach by empty functions. So only the shim's time remains, and the
+ * program counts the driver calls.
  *
  * usage: bench_calls BATCHES    prints a line of JSON for each figure: name, median_ns, low_ns, and
  * driver_calls an operation
@@ -69,12 +69,12 @@ static CUresult is_over(CUevent event)
 }
 
 /*
- * A kernel of the imagined program; its address is its handle. Spaced like the driver's own, which
- * are structures of some size.
+ * A kernel of the imagined program; its address is its handle. The spacing is like that of the
+ * driver's handles, which are structures of some size.
  */
 struct kernel {
     uint32_t parameters;
-    uint32_t bytes; /* of each */
+    uint32_t bytes; /* of each parameter */
     char rest[248];
 };
 
@@ -96,7 +96,7 @@ static CUresult name_of(const char **name, CUkernel handle)
     return CUDA_SUCCESS;
 }
 
-/* Host memory that kernels are given, without a table in it. */
+/* Host memory that kernels get, without a table in it. */
 #define HOST_BYTES ((size_t)1 << 20)
 static unsigned char *host_memory;
 
@@ -199,8 +199,8 @@ static void malloc_free_async(void *context, int i)
 }
 
 /*
- * A program with many live tensors of several sizes: what it frees and allocates is not what it
- * just had in its hands.
+ * A program with many live tensors of several sizes. It does not free the memory that it allocated
+ * last.
  */
 static void malloc_free_among_many(void *context, int i)
 {
@@ -216,7 +216,7 @@ static void malloc_free_among_many(void *context, int i)
     check(cudaFreeAsync(old, a->stream), "cudaFreeAsync");
 }
 
-/* The tracer sees a launch on the stream, as it would in a program. */
+/* Makes the stream known, as the tracer does at a launch in a program. */
 static void meet_stream(cudaStream_t stream)
 {
     ps_stream_find(stream, false);
@@ -241,7 +241,7 @@ static void measure_allocations(size_t unit)
 
     check(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     meet_stream(second);
-    a.bytes = unit * (CLASSES + 1); /* a size that has no history */
+    a.bytes = unit * (CLASSES + 1); /* a size without a history */
     figure("malloc+free, two streams", ALLOCATIONS, malloc_free, &a);
     a.bytes = unit * (CLASSES + 2);
     figure("mallocAsync+freeAsync, two streams", ALLOCATIONS, malloc_free_async, &a);
@@ -256,9 +256,9 @@ static void measure_allocations(size_t unit)
 
 struct launches {
     struct kernel kernel[KERNELS];
-    uint64_t word[SPANS]; /* values of the parameters: 20 of them, or 400 words of one */
+    uint64_t word[SPANS]; /* values of the parameters: 20 pointers, or one parameter of 400 words */
     void *parameter[POINTERS];
-    uint16_t order[LAUNCHES_A_STEP]; /* which kernel each launch of a step is */
+    uint16_t order[LAUNCHES_A_STEP]; /* the kernel of each launch of a step */
     cudaStream_t stream[2];
     unsigned streams;
 };
@@ -287,8 +287,8 @@ static void launch(void *context, int i)
 }
 
 /*
- * Every kernel takes `parameters` of `bytes`; the first `in_spans` of the words lie in a span of
- * their own.
+ * Gives every kernel `parameters` parameters of `bytes` bytes. Each of the first `in_spans` words
+ * lies in a span of its own.
  */
 static void prepare(struct launches *l, uint32_t parameters, uint32_t bytes, void *const *spans, unsigned in_spans)
 {
@@ -343,7 +343,7 @@ static void measure_launches(size_t unit)
 
 /* ---- the live page ---- */
 
-/* What the thread does for one device, but for its history of rates. */
+/* The live page's work for one device, without its history of rates. */
 static void update_page(void *context, int i)
 {
     struct ps_live_page *page = context;
@@ -389,8 +389,8 @@ static void measure_live(void)
 }
 
 /*
- * A training program has many threads: the C library's locks are cheaper than they would be there
- * until there is a second one.
+ * A training program has many threads. The C library's locks are cheaper until there is a second
+ * thread.
  */
 static void *sit(void *nothing)
 {

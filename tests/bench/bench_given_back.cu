@@ -1,13 +1,15 @@
 /*
- * What copies lose while the driver takes device pages back: on a GPU, where it clears them with an
- * engine that H2D copies use too (shim/memory/spare_pages.h). (On the simulated device it only
- * runs.)
+ * The time that copies lose while the driver takes device pages back. This needs a GPU, which
+ * clears the pages with an engine that H2D copies use too (shim/memory/spare_pages.h). On the
+ * simulated device the program runs, but its figures mean nothing.
  *
- *   bench_given_back [MIB [HANDLES]]    the size of a handle (2048), and how many are given back at a time (3)
+ *   bench_given_back [MIB [HANDLES]]
  *
- * One line of JSON a case: the rate of copies of 64 MiB, one behind the other, alone and with pages
- * given back 15 ms after the first, GB/s; what that took longer, in ms, and for each GiB; and how
- * long the calls took that gave them back.
+ * MIB is the size of a handle (2048), and HANDLES the number that are released at a time (3).
+ *
+ * Prints a line of JSON for each case: the rate of copies of 64 MiB in a row, alone and with pages
+ * released 15 ms after the first, in GB/s; the time that this adds, in ms, in all and for each GiB;
+ * and the time of the calls that release.
  */
 #include <pthread.h>
 
@@ -18,8 +20,8 @@
 #include "driver.h"
 
 #define COPY_BYTES ((size_t)64 << 20)
-#define COPIES 64 /* at a time: 78 ms of the link */
-#define BUFFERS 8 /* of each side, in turn */
+#define COPIES 64 /* copies at a time: 78 ms of the link */
+#define BUFFERS 8 /* buffers of each side, in turn */
 #define STREAMS_MAX 4
 #define HANDLES_MAX 1024
 #define GIB ((double)(1u << 30))
@@ -60,8 +62,8 @@ static void *give_back(void *)
 }
 
 /*
- * Copies on so many streams in turn, with pages given back meanwhile or not: from the first one's
- * beginning to all ends, ms.
+ * Copies on `streams` streams in turn, and releases pages meanwhile if `gives_back`. Returns the ms
+ * from the first copy's beginning to the end of all.
  */
 static double copy(cudaMemcpyKind kind, int streams, bool gives_back, char *const *device, char *const *host)
 {

@@ -1,13 +1,16 @@
 /*
- * What the driver takes to make, map and unmap pages, and what a launch takes meanwhile, beside
- * copies of several kinds: on a GPU, where the shim's helper threads are as fast as this allows
- * (shim/cuda/copy_gate.h). (On the simulated device it only runs.)
+ * The time that the driver takes to make, map and unmap pages, and to launch meanwhile, beside
+ * copies of several kinds. On a GPU the shim's helper threads are as fast as this allows
+ * (shim/cuda/copy_gate.h). On the simulated device the program runs, but its figures mean nothing.
  *
- *   bench_mapping [MIB [TIMES [HANDLES]]]    a span's size (64), how often each is done (200), and of how many handles the span is (1)
+ *   bench_mapping [MIB [TIMES [HANDLES]]]
  *
- * One line of JSON a case: medians of each call and the 99th percentile of all five together, in
- * us; the same of a launch of an empty kernel while another thread maps; and the rates of the
- * copies beside it, GB/s.
+ * MIB is a span's size (64), TIMES the number of repetitions (200), and HANDLES the number of
+ * handles of the span (1).
+ *
+ * Prints a line of JSON for each case: medians of each call and the 99th percentile of all five
+ * together, in us; the same of a launch of an empty kernel while another thread maps; and the rates
+ * of the copies beside it, in GB/s.
  */
 #include <pthread.h>
 
@@ -20,7 +23,7 @@
 #include "bench.h"
 #include "driver.h"
 
-#define COPY_BYTES ((size_t)256 << 20) /* copied again and again, each way */
+#define COPY_BYTES ((size_t)256 << 20) /* copied repeatedly in each direction */
 #define TIMES_MAX 4000
 #define HANDLES_MAX 64
 #define NS_PER_US 1e3
@@ -33,11 +36,11 @@ KERNEL(nothing, (float *out, size_t count), (out, count))
 
 static CUmemAllocationProp property;
 static CUmemAccessDesc access_desc;
-static CUdeviceptr addresses; /* of a span for each of the two threads that map */
+static CUdeviceptr addresses; /* one span for each of the two threads that map */
 static size_t span_bytes = (size_t)64 << 20;
 static int times = 200, handles = 1;
 
-/* ---- copies beside it ---- */
+/* ---- copies beside the mappings ---- */
 
 enum { OUT, IN, WAYS };
 #define THE_WAY(way) (1 << (way))
@@ -48,9 +51,9 @@ enum { OUT, IN, WAYS };
 
 struct beside {
     const char *name;
-    size_t piece[WAYS]; /* bytes a copy, 0: none in that direction */
-    int looks;          /* bits of the ways that look at a word in host memory ahead of each piece */
-    int shuts;          /* and of those at which who maps holds it up there */
+    size_t piece[WAYS]; /* bytes of a copy; 0: no copy in that direction */
+    int looks;          /* bits of the ways whose copies wait for a word in host memory ahead of each piece */
+    int shuts; /* bits of the ways whose word a mapping thread sets during cuMemSetAccess, so that copies wait */
 };
 
 static const struct beside cases[] = {
@@ -87,14 +90,14 @@ struct way {
 };
 static std::atomic<bool> go_on;
 #define WORDS_APART 16  /* a cache line */
-static unsigned *words; /* of each way; 0: copies go on */
+static unsigned *words; /* one for each way; 0: copies go on */
 
 static unsigned *word_of(int way)
 {
     return words + way * WORDS_APART;
 }
 
-/* Keeps two rounds of copies queued, until go_on ends. */
+/* Keeps two rounds of copies queued while `go_on` is true. */
 static void *copy(void *context)
 {
     struct way *way = static_cast<struct way *>(context);
@@ -123,10 +126,10 @@ static void *copy(void *context)
     return nullptr;
 }
 
-/* ---- what is measured ---- */
+/* ---- measurements ---- */
 
 enum { CREATE, MAP, ACCESS, UNMAP, RELEASE, ALL, CALLS };
-static double took[CALLS + 1][TIMES_MAX]; /* ns; the last: a launch */
+static double took[CALLS + 1][TIMES_MAX]; /* ns; the last row: a launch */
 
 static double *lap(uint64_t *since, double *into)
 {
@@ -137,7 +140,7 @@ static double *lap(uint64_t *since, double *into)
     return into;
 }
 
-/* Two threads map: each counts itself in and out. */
+/* Two threads map. Each adds itself to the word and subtracts itself. */
 static void shut(const struct beside *beside, int by)
 {
     for (int way = 0; way < WAYS; way++)

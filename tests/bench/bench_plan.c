@@ -1,7 +1,7 @@
 /*
- * What planning costs: a made-up training step with so many uses, one span to twenty of them, under
- * a budget at which it must wait for its links. For each number of uses given, one line of JSON:
- * the fastest and the median of some plannings.
+ * The cost of planning: a made-up training step with the given number of uses, one span to twenty
+ * of them, under a budget at which it must wait for its links. For each number of uses, prints a
+ * line of JSON with the fastest and the median of several plannings.
  *
  *   bench_plan USES...
  */
@@ -36,10 +36,10 @@ static void *allocate(size_t bytes)
 }
 
 /*
- * Forward and backward over half of the launches each. Half of the spans are activations, born in
- * forward, in use for a while, and again in the mirror of that; half are parameters, used in the
- * same two places in every step. Ten launches name a span in each place, one launch names two or
- * three spans.
+ * Forward and backward have half of the launches each. Half of the spans are activations: born in
+ * forward, used for a while, and used again at the mirrored place of backward. The other half are
+ * parameters, used at the same two places in every step. Ten launches name a span at each place,
+ * and one launch names two or three spans.
  */
 static void make_step(struct made_step *m, uint32_t uses)
 {
@@ -62,7 +62,7 @@ static void make_step(struct made_step *m, uint32_t uses)
             m->use[at + 10 + u] = launches - place - 10 + u;
         at += 20;
     }
-    /* Births come before the first launch that names the span, frees after the last. */
+    /* A birth comes before the first launch that names the span, a free after the last. */
     uint32_t born = 0, freed = activations;
     for (uint32_t l = 0; l < launches; l++) {
         while (born < activations && m->use[m->span[born].first_use] == l)

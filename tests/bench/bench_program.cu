@@ -1,10 +1,10 @@
 /*
- * A program that only calls the runtime: what a call takes, plain or with Penstock preloaded.
- * scripts/dev/bench runs it both ways in turn; the difference of the two is what Penstock costs, the
- * tracer's source of events included.
+ * A program that only calls the runtime, plain or with Penstock preloaded, and times each call.
+ * scripts/dev/bench runs it both ways in turn. The difference is the cost of Penstock, with the
+ * tracer's source of events.
  *
- * For the simulated device's seeded scheduler, under which nothing runs while launches are being
- * queued.
+ * It is for the simulated device's seeded scheduler, under which nothing runs while launches are
+ * being queued.
  *
  * usage: bench_program BATCHES    prints a line of JSON for each figure: name, median_ns, low_ns
  */
@@ -16,9 +16,11 @@
 
 #define POINTERS 20
 #define SMALL_BYTES 4096
-#define SPAN_BYTES                                                                                                     \
-    (64u                                                                                                               \
-     << 10) /* PENSTOCK_MIN_SPAN, as scripts/dev/bench sets it: the simulated device fills new memory, which takes long */
+/*
+ * PENSTOCK_MIN_SPAN, as scripts/dev/bench sets it. It is small because the simulated device takes
+ * long to fill new memory.
+ */
+#define SPAN_BYTES (64u << 10)
 #define LAUNCHES 200
 
 #define TWENTY(of)                                                                                                     \
@@ -74,7 +76,7 @@ static void malloc_free_async(void *, int)
     CHECK(cudaFreeAsync(address, nullptr));
 }
 
-/* Twenty allocations of their own, launched upon, and given back. */
+/* Allocates twenty buffers, launches on them and frees them. */
 static void measure_launches(const char *name, size_t bytes)
 {
     float *p[POINTERS];
@@ -89,8 +91,8 @@ static void measure_launches(const char *name, size_t bytes)
 }
 
 /*
- * As in bench_calls: the C library's locks are cheaper until there is a second thread, which a real
- * driver has and Penstock, too.
+ * As in bench_calls: the C library's locks are cheaper until there is a second thread. A real
+ * driver has one, and so has Penstock.
  */
 static void *sit(void *nothing)
 {

@@ -1,9 +1,10 @@
 /*
- * What a preloaded library costs a command that has no use for it: starts the command with and
- * without it in turn, to its end.
+ * The cost of a preloaded library for a command that does not use it. Runs the command to its end
+ * with and without the library, in turn.
  *
- * usage: bench_start ROUNDS LIBRARY COMMAND [ARGUMENT]...    prints one line of JSON: medians and
- * lowest, each way, in ns
+ * usage: bench_start ROUNDS LIBRARY COMMAND [ARGUMENT]...
+ *
+ * Prints one line of JSON: medians and lowest times, each way, in ns.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,7 @@
 
 extern char **environ;
 
-/* The environment with LD_PRELOAD set to the library. */
+/* Returns the environment with LD_PRELOAD set to the library. */
 static char **preloaded_environment(const char *library)
 {
     size_t count = 0, room = strlen("LD_PRELOAD=") + strlen(library) + 1;
@@ -72,10 +73,10 @@ int main(int argc, char **argv)
     unsetenv("LD_PRELOAD");
     char **environments[2] = {environ, preloaded_environment(argv[2])};
     for (int way = 0; way < 2; way++)
-        start(argv + 3, environments[way]); /* into the page cache */
+        start(argv + 3, environments[way]); /* brings the files into the page cache */
     for (int i = 0; i < rounds; i++)
         for (int turn = 0; turn < 2; turn++) {
-            int way = (i + turn) % 2; /* who goes first changes, should that matter */
+            int way = (i + turn) % 2; /* the order alternates, in case it matters */
             taken[way][i] = start(argv + 3, environments[way]);
         }
     for (int way = 0; way < 2; way++)

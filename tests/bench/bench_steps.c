@@ -1,6 +1,7 @@
 /*
- * What learning costs the launching thread: the step detector and the recorder, a launch at a time,
- * on made-up steps; and what making a step takes, which is done once for each pattern.
+ * The cost of learning for the launching thread: the step detector and the recorder, for each
+ * launch of made-up steps. Also the time to make a recorded step, which happens once for each
+ * pattern.
  *
  * usage: bench_steps BATCHES    prints a line of JSON for each figure: name, median_ns, low_ns
  */
@@ -11,7 +12,7 @@
 #include "policy/recording/recorder.h"
 #include "policy/steps/detector.h"
 
-#define LAUNCHES 2000 /* of a step; a batch is a step */
+#define LAUNCHES 2000 /* launches of a step; a batch is a step */
 #define SPANS 400
 #define NAMED 4 /* spans that a launch names */
 
@@ -44,21 +45,21 @@ static void say(const char *name, struct bench_figure figure)
     printf("{\"name\": \"%s\", \"median_ns\": %.1f, \"low_ns\": %.1f}\n", name, figure.median_ns, figure.low_ns);
 }
 
-/* The same step again and again: followed, after the second. */
+/* The same step repeated: followed after the second. */
 static void observe_same(void *context, int i)
 {
     (void)context;
     sink += ps_steps_observe(steps, (struct ps_step_launch){mix((uint64_t)i), LAUNCHES}).position;
 }
 
-/* Never the same: the search for a pattern finds nothing to try. */
+/* Never the same kernel: the search for a pattern finds nothing to try. */
 static void observe_different(void *context, int i)
 {
     (void)context, (void)i;
     sink += ps_steps_observe(steps, (struct ps_step_launch){mix(++different), LAUNCHES}).position;
 }
 
-/* Few kernels in no order: there is always something to try, and it never holds. */
+/* Few kernels in no order: the search always has something to try, and it never holds. */
 static void observe_noise(void *context, int i)
 {
     (void)context, (void)i;

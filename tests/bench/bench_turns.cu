@@ -1,13 +1,16 @@
 /*
- * How long a program's own copy takes beside a stream of large ones, and what the large ones lose
- * by letting it through: on a GPU, whose copy engines stay with a stream as long as its copies
- * follow one another (shim/cuda/copy_gate.h). (On the simulated device it only runs.)
+ * The time of a program's own copy beside a stream of large copies, and the rate that the large
+ * ones lose by letting it through. This needs a GPU, whose copy engines stay with a stream as long
+ * as its copies follow one another (shim/cuda/copy_gate.h). On the simulated device the program
+ * runs, but its figures mean nothing.
  *
- *   bench_turns [MIB [ROUNDS]]    of how many MiB the large copies' memory is (512), and how often each is done (9)
+ *   bench_turns [MIB [ROUNDS]]
  *
- * One line of JSON a case: which way, in what pieces the large ones are queued and with what
- * between them, of how many bytes the own copy is, the median and the longest of what it took, in
- * ms, and the large ones' rate while it was waited for, GB/s.
+ * MIB is the size of the large copies' memory (512), and ROUNDS the number of repetitions (9).
+ *
+ * Prints a line of JSON for each case: the direction, the size of the large copies' pieces, and
+ * whether they wait for a word; the size of the program's own copy, and the median and longest time
+ * of it in ms; and the rate of the large copies meanwhile, in GB/s.
  */
 #include <cuda.h>
 
@@ -20,8 +23,8 @@
 #define NS_PER_MS 1e6
 
 struct turns_case {
-    size_t piece; /* bytes; 0: nothing beside it */
-    bool looks;   /* at a word in host memory, which has its value, ahead of each piece */
+    size_t piece; /* bytes; 0: no large copies */
+    bool looks;   /* each piece first waits for a word in host memory, which already has the value */
 };
 
 static const struct turns_case cases[] = {
@@ -46,8 +49,7 @@ static void queue_copy(const struct memory *memory, bool out, size_t at, size_t 
 }
 
 /*
- * All of the large memory once, as the case has it; `begun` is when the first piece has been
- * copied.
+ * Copies all of the large memory once, as the case says. `begun` is recorded after the first piece.
  */
 static void queue_all(const struct memory *memory, const struct turns_case *beside, bool out, cudaStream_t stream,
                       cudaEvent_t begun)

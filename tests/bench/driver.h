@@ -1,6 +1,6 @@
 /*
- * The driver's functions that benchmarks call by themselves, found as the runtime finds them.
- * Included once, after bench.h.
+ * The driver's functions that benchmarks call directly, found as the runtime finds them. Included
+ * once, after bench.h.
  */
 #ifndef PENSTOCK_TESTS_BENCH_DRIVER_H
 #define PENSTOCK_TESTS_BENCH_DRIVER_H

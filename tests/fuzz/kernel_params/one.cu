@@ -1,4 +1,4 @@
-/* A seed small enough for the fuzzer to get somewhere. */
+/* A seed that is small enough for the fuzzer to make progress. */
 extern "C" __global__ void one(float *x, int n)
 {
     x[n] = 1;

@@ -1,6 +1,6 @@
 /*
- * Kernels whose parameter layouts are known by heart: the seeds are made of them, and
- * tests/unit/kernels/test_kernel_params.c holds their layouts.
+ * Kernels whose parameter layouts are known. The seeds are made of them, and
+ * tests/unit/kernels/test_kernel_params.c has their layouts.
  */
 
 struct pair {
@@ -15,7 +15,7 @@ struct beyond_4_kb { /* such parameters need a newer record */
 };
 
 struct __align__(64) wide_alignment
-{ /* the buffer itself starts 16 bytes off in the constant bank */
+{ /* the parameter buffer itself starts 16 bytes off in the constant bank */
     unsigned long long w[16];
 };
 

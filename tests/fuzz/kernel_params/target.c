@@ -1,10 +1,10 @@
 /*
- * Any bytes at all, given to the reader of cubins: as a libFuzzer target (see `fuzz` beside this
- * file), and included by tests/unit/kernels/test_kernel_params.c, which replays the seeds and a
- * fixed series of spoilt copies of them.
+ * Gives any bytes to the reader of cubins. This is a libFuzzer target (see `fuzz` beside this
+ * file). tests/unit/kernels/test_kernel_params.c includes it too, and replays the seeds and a fixed
+ * series of corrupted copies of them.
  *
- * The image lies at the end of its pages with nothing mapped behind it, and is not writable: libelf
- * is not built with a sanitizer, and so a read past the end or a write faults all the same.
+ * The image ends at the end of its pages, with nothing mapped behind it, and is not writable.
+ * libelf is built without a sanitizer, and so a read past the end or a write still faults.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,7 +18,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-/* What holds of every layout that is told, whatever the image was. */
+/*
+ * Aborts unless the reported layout has the properties that every layout has, whatever the image
+ * was.
+ */
 static int target_check_layout(const struct ps_kernel_layout *layout, void *ctx)
 {
     uint32_t end = 0;

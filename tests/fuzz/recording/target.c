@@ -1,6 +1,6 @@
 /*
- * Any bytes at all, given to the reader of recordings as a libFuzzer target (see `fuzz` beside this
- * file). What it accepts is planned, printed and read again.
+ * Gives any bytes to the reader of recordings. This is a libFuzzer target (see `fuzz` beside this
+ * file). Recordings that the reader accepts are planned, printed and read again.
  */
 #include <errno.h>
 #include <stdlib.h>
