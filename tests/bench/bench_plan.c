@@ -1,7 +1,7 @@
 /*
- * The cost of planning: a made-up training step with the given number of uses, one span to twenty
- * of them, under a budget at which it must wait for its links. For each number of uses, prints a
- * line of JSON with the fastest and the median of several plannings.
+ * The cost of planning. A made-up training step has the given number of uses, one span to twenty of
+ * them. Under its budget it must wait for its links. For each number of uses, prints a line of JSON
+ * with the fastest and the median of several plannings.
  *
  *   bench_plan USES...
  */

@@ -1,8 +1,8 @@
 /*
- * The time of a program's own copy beside a stream of large copies, and the rate that the large
- * ones lose by letting it through. This needs a GPU, whose copy engines stay with a stream as long
- * as its copies follow one another (shim/cuda/copy_gate.h). On the simulated device the program
- * runs, but its figures mean nothing.
+ * The time of a program's own copy beside a stream of large copies, and the rate of the large ones
+ * while they let it through. This needs a GPU, whose copy engines stay with a stream as long as its
+ * copies follow one another (shim/cuda/copy_gate.h). On the simulated device the program runs, but
+ * its figures mean nothing.
  *
  *   bench_turns [MIB [ROUNDS]]
  *

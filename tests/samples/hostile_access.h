@@ -284,8 +284,8 @@ static void case_copies(void)
         const size_t half = span_words() / 2;
 
         /*
-         * device to pinned host and back to the second half of another span, once in the default
-         * direction and once in an explicit one
+         * device to pinned host in the default direction, and back to the second half of another
+         * span in an explicit one
          */
         CHECK(cudaMemcpyAsync(pinned, set.span[i], span_bytes, cudaMemcpyDefault, set.stream));
         CHECK(cudaMemsetAsync(other, 0xff, span_bytes, set.stream));

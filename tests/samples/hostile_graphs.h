@@ -70,9 +70,9 @@ static void *push_out(void *argument)
 }
 
 /*
- * A second stream repeatedly joins a capture by waiting for one of its events, while the spans that
- * the stream used before leave. To know when those uses are over, Penstock records events on that
- * stream. They must not become part of the capture.
+ * A second stream repeatedly joins a capture by waiting for one of its events. Meanwhile the spans
+ * that the stream used before leave. To know when those uses are over, Penstock records events on
+ * that stream. They must not become part of the capture.
  */
 static void case_graph_join(void)
 {
@@ -233,8 +233,8 @@ static void expect_fill(const uint32_t *device, unsigned char value, cudaStream_
 }
 
 /*
- * Only a graph's nodes show what it touches: a fill, a copy and a kernel, on spans that no other
- * launch of this program names. The spans change when the executable graph is updated from another
+ * Only a graph's nodes show what it touches: a fill, a copy and a kernel. No other launch of this
+ * program names their spans. The spans change when the executable graph is updated from another
  * graph, or when one of its kernels gets other parameters.
  */
 static void case_graph_nodes(void)

@@ -9,11 +9,12 @@
  *     ...
  *     LAUNCH(stream, count, scale, out, in, 2.0f, count);
  *
- * makes from one body (1) the extern "C" __global__ function `scale`, in which a thread takes every
- * n-th item, and (2) the exported object `cudasim_kernel_scale` (tests/cudasim/kernel_abi.h),
- * through which the simulated device runs the same body once, over all items. Items must be
- * independent of each other: no __syncthreads, no shared memory, no atomics. So the values don't
- * depend on the grid, and a run is deterministic to the bit, on either device.
+ * This makes two things from one body. The extern "C" __global__ function `scale` takes every n-th
+ * item in each thread. The exported object `cudasim_kernel_scale` (tests/cudasim/kernel_abi.h) lets
+ * the simulated device run the body once, over all items.
+ *
+ * Items must be independent of each other: no __syncthreads, no shared memory, no atomics. So the
+ * values don't depend on the grid, and a run is deterministic to the bit on either device.
  */
 #ifndef PENSTOCK_SAMPLES_KERNEL_H
 #define PENSTOCK_SAMPLES_KERNEL_H

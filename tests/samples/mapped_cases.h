@@ -180,8 +180,8 @@ static void case_range(void)
 }
 
 /*
- * Handles side by side. When they are made, there are freed allocations that are a little larger,
- * and more of them than the program ever used at once.
+ * Handles side by side. When they are made, there are freed allocations that are a little larger.
+ * There are more of these than the program ever used at once.
  */
 static void case_lengths(void)
 {

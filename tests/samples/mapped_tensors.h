@@ -1,6 +1,6 @@
 /*
- * Tensors that are mappings of their own, made and freed like those of XLA's allocator, in the ways
- * that the words of `mapped` choose.
+ * Each tensor is a mapping of its own, made and freed as by XLA's allocator. The words of `mapped`
+ * choose the ways.
  */
 #ifndef PENSTOCK_SAMPLES_MAPPED_TENSORS_H
 #define PENSTOCK_SAMPLES_MAPPED_TENSORS_H

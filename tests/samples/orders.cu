@@ -155,8 +155,7 @@ static const struct order_case *read_arguments(int argc, char **argv)
 int main(int argc, char **argv)
 {
     /*
-     * On a GPU, loading a kernel at its first launch waits for the device, and so for gates that
-     * are still to be opened.
+     * On a GPU, loading a kernel at its first launch waits for the device, and so for closed gates.
      */
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {

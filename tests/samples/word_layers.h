@@ -1,6 +1,6 @@
 /*
- * Layers of a training on 32-bit words, with the same results to the last bit on any device, and a
- * hash of the weights.
+ * Layers of a training on 32-bit words, and a hash of the weights. The results are the same to the
+ * last bit on any device.
  */
 #ifndef PENSTOCK_SAMPLES_WORD_LAYERS_H
 #define PENSTOCK_SAMPLES_WORD_LAYERS_H

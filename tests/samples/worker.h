@@ -8,8 +8,8 @@
  * - The side stream waits for the main stream before it uses results of the main stream
  * (side_follows_main).
  * - A tensor that only the main stream used is freed there (tensor_free).
- * - A tensor that both streams used is freed on the side stream, after the side stream has waited
- * for its last use on the main stream (tensor_free_shared, free_shared_tensors).
+ * - A tensor that both streams used is freed on the side stream (tensor_free_shared,
+ * free_shared_tensors). Before that, the side stream waits for its last use on the main stream.
  * - With cudaMalloc and cudaFree the order of the host's calls is enough: cudaFree frees the memory
  * only when all issued work is complete.
  *
