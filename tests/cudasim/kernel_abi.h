@@ -1,11 +1,10 @@
 /*
  * How the simulated device finds and runs a sample's kernel.
  *
- * A sample is one .cu source. nvcc makes its device code for a GPU; beside it the same source
- * makes, for every kernel NAME, one exported object `cudasim_kernel_NAME` of the type below. The
- * simulator gets NAME (kernels are extern "C") from __cudaRegisterFunction and looks the object up
- * with dlsym(RTLD_DEFAULT, ...): samples are linked with -rdynamic. Nothing in here is used on a
- * GPU.
+ * A sample is one .cu source. nvcc makes its device code for a GPU. From the same source comes, for
+ * every kernel NAME, one exported object `cudasim_kernel_NAME` of the type below. The simulator
+ * gets NAME (kernels are extern "C") from __cudaRegisterFunction. It looks the object up with
+ * dlsym(RTLD_DEFAULT, ...), so samples are linked with -rdynamic. Nothing in here is used on a GPU.
  */
 #ifndef CUDASIM_KERNEL_ABI_H
 #define CUDASIM_KERNEL_ABI_H
@@ -19,8 +18,8 @@ extern "C" {
 #define CUDASIM_KERNEL_ABI 1u
 
 /*
- * One parameter as the compiler lays it out in the parameter bank: bytes from the first parameter,
- * and its size in bytes.
+ * One parameter as the compiler lays it out in the parameter bank: its offset from the first
+ * parameter, and its size, both in bytes.
  */
 struct cudasim_param {
     uint32_t offset;
@@ -46,16 +45,16 @@ struct cudasim_kernel {
 };
 
 /*
- * What a texture object over linear memory leads to: the address that it was made for, or NULL. Of
- * the simulated libcuda.so.1, where a kernel looks it up; a GPU fetches through the object itself.
+ * Returns the address that a texture object over linear memory was made for, or NULL. The simulated
+ * libcuda.so.1 exports it, and kernels look it up there. A GPU fetches through the object itself.
  * Any thread.
  */
 const void *cudasim_texture(unsigned long long object) __attribute__((visibility("default")));
 
 /*
- * The launch of an executable graph by the kernel that is running: as cudaGraphLaunch there, to
- * cudaStreamGraphFireAndForget. 0; -1: it is none that this kernel may launch. Of the simulated
- * libcuda.so.1.
+ * Launches an executable graph from the running kernel, as cudaGraphLaunch does on a GPU into
+ * cudaStreamGraphFireAndForget. Returns 0, or -1 if this kernel may not launch it. The simulated
+ * libcuda.so.1 exports it.
  */
 int cudasim_graph_launch(void *executable) __attribute__((visibility("default")));
 

@@ -1,6 +1,6 @@
 /*
- * What selftest.cu and selftest_special.cu share: expectations that let the program go on, two
- * kernels, and how a run ends. Each program includes this once; everything is static but the
+ * Shared by selftest.cu and selftest_special.cu: expectations that let the program go on, two
+ * kernels, and the end of a run. Each program includes this once. Everything is static but the
  * kernels.
  */
 #ifndef CUDASIM_SELFTEST_H
@@ -26,7 +26,7 @@ static unsigned checks_failed;
         }                                                                                                              \
     } while (0)
 
-/* A result that has to be a certain error, which must not linger as the last error. */
+/* Expects a certain error of a call, and clears it as the last error. */
 #define EXPECT_ERROR(call, expected)                                                                                   \
     do {                                                                                                               \
         cudaError_t got_ = (call);                                                                                     \
@@ -54,7 +54,10 @@ KERNEL(fill, (float *out, float value, size_t count), (out, value, count))
     out[i] = value;
 }
 
-/* How many of `count` floats on the device differ from `value`; copies them back synchronously. */
+/*
+ * Returns the number of floats on the device, of `count`, that differ from `value`. Copies them
+ * back synchronously.
+ */
 static size_t count_other_than(const float *device, float value, size_t count)
 {
     float *host = static_cast<float *>(malloc(count * sizeof(float)));
@@ -76,7 +79,7 @@ static float *new_floats(float value, size_t count)
     return device;
 }
 
-/* Prints how it went; returns the exit status. */
+/* Prints the result of the run, and returns the exit status. */
 static int selftest_status(void)
 {
     printf("selftest: %u checks, %u failed\n", checks_made, checks_failed);

@@ -1,7 +1,7 @@
 /*
- * What the simulator's own tests share: a device with a current context, a few kernels, and bodies
- * that run in a child process of their own, because the simulator reads its settings once. A
- * child's failed expectations count in the parent.
+ * Shared by the simulator's own tests: a device with a current context, a few kernels, and bodies
+ * that run in a child process. Each body has a process of its own because the simulator reads its
+ * settings once. A child's failed expectations count in the parent.
  */
 #ifndef CUDASIM_UNIT_DEVICE_H
 #define CUDASIM_UNIT_DEVICE_H
@@ -43,7 +43,7 @@ static inline void run_fill_words(const struct cudasim_launch *launch, void *con
         to[i] = value;
 }
 
-/* to[0] becomes the number of words that are `value`. */
+/* Sets to[0] to the number of words that equal `value`. */
 static inline void run_count_words(const struct cudasim_launch *launch, void *const *params)
 {
     (void)launch;
@@ -98,8 +98,8 @@ static inline CUresult launch_count(const struct unit_device *device, CUdevicept
 /* ---- children ---- */
 
 /*
- * Runs body(argument) in a child process, with the settings that prepare(argument) puts into its
- * environment. Its return value.
+ * Runs body(argument) in a child process. Returns the child's exit status, or 256 if it did not
+ * exit.
  */
 static inline int run_child(int (*body)(void *argument), void *argument)
 {
@@ -120,7 +120,7 @@ struct case_argument {
 static inline int run_case_body(void *argument)
 {
     const struct case_argument *one = argument;
-    expect_checked = expect_failed = 0; /* the parent's own are not this child's */
+    expect_checked = expect_failed = 0; /* the child starts without the parent's counts */
     for (const char *const *setting = one->settings; setting && *setting; setting += 2)
         setenv(setting[0], setting[1], 1);
     one->body();
@@ -128,8 +128,8 @@ static inline int run_case_body(void *argument)
 }
 
 /*
- * Runs the body in a child with the settings, under one scheduler, and expects that everything in
- * it held.
+ * Runs the body in a child with the settings, under one scheduler. Expects that everything in it
+ * holds.
  */
 static inline void run_case(const char *name, void (*body)(void), const char *const *settings, const char *scheduler,
                             unsigned int seed)
@@ -143,7 +143,7 @@ static inline void run_case(const char *name, void (*body)(void), const char *co
         fprintf(stderr, "  in %s, CUDASIM_SCHED=%s CUDASIM_SEED=%u\n", name, scheduler, seed);
 }
 
-/* The same under both schedulers, the seeded one with several seeds. */
+/* Runs the body under both schedulers, with several seeds under the seeded one. */
 #define RUN_CASE(body, ...)                                                                                            \
     do {                                                                                                               \
         const char *const case_settings[] = {__VA_ARGS__ __VA_OPT__(, ) NULL};                                         \

@@ -1,6 +1,6 @@
 /*
- * For unit programs that map memory themselves on the simulated device: the calls, each of which is
- * expected to succeed.
+ * Calls for unit programs that map memory themselves on the simulated device. All but set_access
+ * expect that the call succeeds.
  */
 #ifndef CUDASIM_UNIT_MAPPINGS_H
 #define CUDASIM_UNIT_MAPPINGS_H

@@ -1,5 +1,5 @@
 /*
- * What tests of orders share: the device, memory of some words, streams and events. Included once,
+ * Shared by tests of orders: the device, memory of some words, streams and events. Included once,
  * after unit_device.h.
  */
 #ifndef CUDASIM_UNIT_WORDS_H
@@ -31,7 +31,7 @@ static CUevent new_event(void)
     return event;
 }
 
-/* How many words at the address have the value; waits for everything. */
+/* Waits for everything. Returns the number of words at the address that have the value. */
 static uint32_t words_with(CUdeviceptr address, uint32_t value)
 {
     static uint32_t words[WORDS];

@@ -1,7 +1,7 @@
 /*
- * The <name>_params structures of generated_cuda_meta.h, which a CUPTI subscriber is given. That
- * header also describes entry points older than 64-bit addresses, with types that cuda.h only
- * declares in a mode of its own; they are declared here, never used.
+ * Includes the <name>_params structures of generated_cuda_meta.h, which CUPTI subscribers receive.
+ * That header also describes entry points from before 64-bit addresses. cuda.h declares the types
+ * of those only in a special mode. They are declared here and never used.
  */
 #ifndef CUDASIM_CALL_PARAMS_H
 #define CUDASIM_CALL_PARAMS_H

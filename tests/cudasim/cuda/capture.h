@@ -1,7 +1,7 @@
 /*
  * Stream capture and the graphs that it makes. A graph holds its operations in call order, which is
- * one of the orders that its dependencies allow; launching it queues copies of them, in that order,
- * on the launch's stream. Under the device lock.
+ * one of the orders that its dependencies allow. A launch queues copies of them, in that order, on
+ * the launch's stream. All functions: under the device lock, except cudasim_capture_allows.
  */
 #ifndef CUDASIM_CAPTURE_H
 #define CUDASIM_CAPTURE_H
@@ -12,32 +12,35 @@
 struct cudasim_operation;
 
 /*
- * What a call by the calling thread comes to as far as captures go; one that is not allowed makes
- * the captures invalid that forbid it.
+ * Returns the error that captures cause for a call by the calling thread, or CUDA_SUCCESS. A call
+ * that is not allowed makes the captures that forbid it invalid. Takes the device lock itself.
  */
 CUresult cudasim_capture_allows(unsigned int entry);
-/* Records the operation into the stream's capture instead of queueing it; owns it from then on. */
+/*
+ * Records the operation into the stream's capture instead of queueing it. Takes ownership of it,
+ * also when it fails.
+ */
 CUresult cudasim_capture_add(CUstream stream, struct cudasim_operation *operation);
 /*
- * An event recorded in a capturing stream: a wait for it brings the waiting stream into the
+ * Records an event in a capturing stream. A wait for the event brings the waiting stream into the
  * capture.
  */
 CUresult cudasim_capture_record(CUstream stream, CUevent event);
 /*
- * Whether a stream of the context is captured: a call that means the whole context is refused then,
- * and has made such captures invalid.
+ * Returns whether a stream of the context is captured, and makes such captures invalid. A call that
+ * concerns the whole context is refused then.
  */
 bool cudasim_capture_breaks(CUcontext context);
-/* A wait where the event or the stream belongs to a capture. */
+/* Adds a wait to a stream where the event or the stream belongs to a capture. */
 CUresult cudasim_capture_wait(CUstream stream, CUevent event);
 /*
- * The stream is about to be given work. While a blocking stream of its context is captured the
- * legacy stream can't be used, and an attempt ends that capture.
+ * Called before the stream gets work. The legacy stream can't be used while a blocking stream of
+ * its context is captured. An attempt makes that capture invalid.
  */
 CUresult cudasim_capture_uses(CUstream stream);
 /*
- * The stream has been destroyed: a capture that began there ends with it, one that it had joined
- * can't be joined any more.
+ * Called after the stream was destroyed. A capture that began there ends with it. A capture that it
+ * had joined becomes invalid, because its work can't be joined any more.
  */
 void cudasim_capture_stream_gone(CUstream stream);
 

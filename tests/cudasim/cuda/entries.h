@@ -1,7 +1,7 @@
 /*
- * The driver entry points: their numbers, their names, and what every call of one passes through.
- * The functions that do the work are declared here from the list in entry_points.def; each takes
- * the device lock itself where it needs it.
+ * The driver entry points: their numbers, their names, and the checks that every call passes. The
+ * functions that do the work are declared here from the list in entry_points.def. Each takes the
+ * device lock itself where it needs it.
  */
 #ifndef CUDASIM_ENTRIES_H
 #define CUDASIM_ENTRIES_H
@@ -29,25 +29,25 @@ enum cudasim_entry {
 #define CUDASIM_ENTRY_BARE(needs, name) CUresult cudasim_##name(void);
 #include "entry_points.def"
 
-/* The exported name of an entry point; a constant. */
+/* Returns the exported name of an entry point, a constant. */
 const char *cudasim_entry_name(unsigned int entry);
 
-/* What the calling thread's call in progress is called, or "" outside one. */
+/* Returns the name of the calling thread's call in progress, or "" outside a call. */
 const char *cudasim_call_name(void);
 /*
- * Whether that call takes stream 0 for the thread's own default stream (the _ptsz and _ptds entry
- * points).
+ * Returns whether that call takes stream 0 for the thread's own default stream. The _ptsz and _ptds
+ * entry points do.
  */
 bool cudasim_call_per_thread_default(void);
 
-/* What must hold before a call does anything; the words that the list uses. */
+/* What a call needs before it does anything, in the words of the list. */
 enum cudasim_needs {
     CUDASIM_NEEDS_PLAIN,
     CUDASIM_NEEDS_INIT,
     CUDASIM_NEEDS_CONTEXT,
 };
 
-/* CUDA_SUCCESS when it holds now. */
+/* Returns CUDA_SUCCESS when the need is met now, otherwise the call's error. */
 CUresult cudasim_check_needs(enum cudasim_needs needs);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * Kernels and the two kinds of handles that name them. A kernel registered through the runtime is
- * named by a CUkernel, which launches take cast to CUfunction; cuKernelGetFunction and
- * cuModuleGetFunction answer a CUfunction proper. The parameter queries of one kind refuse the
- * other, as on the device.
+ * Kernels, and the two kinds of handles that name them. A CUkernel names a kernel that was
+ * registered through the runtime; launches take it cast to CUfunction. cuKernelGetFunction and
+ * cuModuleGetFunction return a true CUfunction. The parameter queries of one kind refuse the other,
+ * as on the device.
  */
 #ifndef CUDASIM_KERNELS_H
 #define CUDASIM_KERNELS_H
@@ -16,7 +16,7 @@
 
 struct cudasim_image;
 
-/* What a handle points to: which kind it is, and the kernel that it names. */
+/* The structure behind a handle: its kind, and the kernel that it names. */
 struct CUkern_st {
     uint32_t tag;
     struct cudasim_kernel_entry *entry;
@@ -37,11 +37,14 @@ struct cudasim_kernel_entry {
     struct cudasim_kernel_entry *next;
 };
 
-/* The kernel that a launch's function handle names (either kind), or NULL. Thread-safe. */
+/* Returns the kernel of a launch's function handle (either kind), or NULL. Thread-safe. */
 struct cudasim_kernel_entry *cudasim_kernel_of_function(CUfunction function);
-/* Every kernel ever registered; entries are only added, at the front. Under the device lock. */
+/*
+ * Returns every kernel ever registered. Entries are only added, at the front. Under the device
+ * lock.
+ */
 struct cudasim_kernel_entry *cudasim_kernels(void);
-/* The kernel registered last under that name, or NULL. Under the device lock. */
+/* Returns the kernel registered last under that name, or NULL. Under the device lock. */
 struct cudasim_kernel_entry *cudasim_kernel_named(const char *name);
 /* Announces the kernel's image to the subscriber at its first use. Without the device lock. */
 void cudasim_kernel_first_use(struct cudasim_kernel_entry *entry);

@@ -1,7 +1,7 @@
 /*
- * CUDASIM_LEDGER=FILE: what happened, as JSON, written by rename when the process exits. Every
- * function is thread-safe and may be called with or without the device lock, except where it says
- * otherwise.
+ * CUDASIM_LEDGER=FILE: counts of what happened, as JSON, written by rename when the process exits.
+ * Every function is thread-safe and may be called with or without the device lock, except where it
+ * says otherwise.
  */
 #ifndef CUDASIM_LEDGER_H
 #define CUDASIM_LEDGER_H
@@ -13,7 +13,7 @@
 
 #include "engine.h"
 
-/* Things that a clean program gives back before it ends. */
+/* Objects that a clean program gives back before it ends. */
 enum cudasim_object {
     CUDASIM_OBJECT_HANDLE,      /* of cuMemCreate, not released */
     CUDASIM_OBJECT_MAPPING,     /* of cuMemMap, not unmapped */
@@ -27,7 +27,7 @@ enum cudasim_object {
     CUDASIM_OBJECT_COUNT,
 };
 
-/* Where bytes are held. */
+/* Accounts of held bytes. */
 enum cudasim_account {
     CUDASIM_ACCOUNT_VMM,         /* device pages of handles */
     CUDASIM_ACCOUNT_PLAIN,       /* device bytes of cuMemAlloc */
@@ -42,18 +42,21 @@ void cudasim_ledger_call(unsigned int entry);
 void cudasim_ledger_unsupported(const char *name);
 void cudasim_ledger_object(enum cudasim_object object, int delta);
 void cudasim_ledger_account(enum cudasim_account account, int64_t delta);
-/* `asynchronous`: the call that copied takes a stream. */
+/* `asynchronous`: the call that copies takes a stream. */
 void cudasim_ledger_bytes(enum cudasim_direction direction, bool asynchronous, uint64_t bytes);
 void cudasim_ledger_kernel_ran(struct cudasim_kernel_entry *entry);
-/* A kernel was queued that ends a chain of so many, each of which waits for the one before. */
+/*
+ * Notes a queued kernel that ends a chain of `kernels` kernels, where each waits for the one
+ * before.
+ */
 void cudasim_ledger_chain(uint64_t kernels);
 void cudasim_ledger_unmapped_access(const char *name, uintptr_t address);
 void cudasim_ledger_poison_copied(uint64_t pages);
 void cudasim_ledger_sticky(CUresult error);
 void cudasim_ledger_deadlock(void);
-void cudasim_ledger_slice(void); /* a mapping of device pages took a time slice of a copy engine's */
+void cudasim_ledger_slice(void); /* a mapping of device pages took a time slice of a copy engine */
 void cudasim_ledger_fault_injected(void);
-/* Around fork: the child starts with the lock free and writes nothing when it ends. */
+/* Called around fork. The child starts with the lock free, and writes nothing when it ends. */
 void cudasim_ledger_before_fork(void);
 void cudasim_ledger_after_fork(bool in_child);
 

@@ -1,6 +1,6 @@
 /*
- * Tells the CUPTI subscriber, if there is one. Never with the device lock held: a subscriber may
- * call the driver. Thread-safe.
+ * Tells the CUPTI subscriber of events, if there is one. Callers must not hold the device lock,
+ * because a subscriber may call the driver. Thread-safe.
  */
 #ifndef CUDASIM_NOTIFY_H
 #define CUDASIM_NOTIFY_H
@@ -22,14 +22,14 @@ enum cudasim_notify_context_kind {
     CUDASIM_NOTIFY_CONTEXT_DESTROY,
 };
 
-/* Whether there is a subscriber at all. */
+/* Returns whether there is a subscriber. */
 bool cudasim_notify_wanted(void);
 void cudasim_notify_api(const struct cudasim_api_event *event);
 void cudasim_notify_stream(enum cudasim_notify_stream_kind kind, CUstream stream);
 void cudasim_notify_context(enum cudasim_notify_context_kind kind, CUcontext context);
 /*
- * The lock that resource callbacks come with; taken by calls that take the real driver's.
- * Recursive. Not inside the device lock.
+ * Take and release the lock that is held during resource callbacks. Calls that take the real
+ * driver's lock take it. Recursive. Not inside the device lock.
  */
 void cudasim_driver_lock(void);
 void cudasim_driver_unlock(void);

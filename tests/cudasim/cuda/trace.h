@@ -1,6 +1,6 @@
 /*
- * CUDASIM_TRACE=FILE: one line for each API call and each operation queued, started and ended, with
- * one running number. Thread-safe.
+ * CUDASIM_TRACE=FILE: one line for each API call and for each operation queued, started and ended,
+ * all numbered in one sequence. Thread-safe.
  */
 #ifndef CUDASIM_TRACE_H
 #define CUDASIM_TRACE_H
@@ -11,16 +11,16 @@
 struct cudasim_operation;
 
 /*
- * A call that ended; `within`: the call that it was made in, by somebody who is told of calls, or
- * NULL. The device lock may be held or not.
+ * Writes the line of a call that ended. `within` is the call in whose callback it was made, or
+ * NULL. The caller may hold the device lock or not.
  */
 void cudasim_trace_call(const char *name, CUresult result, const char *within);
-/* `what` is queued, start or end. */
+/* Writes the line of an operation; `what` is queued, start or end. */
 void cudasim_trace_operation(const char *what, const struct cudasim_operation *operation);
-/* Around fork: the child starts with the lock free and writes no lines. */
+/* Called around fork. The child starts with the lock free, and writes no lines. */
 void cudasim_trace_before_fork(void);
 void cudasim_trace_after_fork(bool in_child);
-/* Writes out what is buffered. */
+/* Writes out the buffered lines. */
 void cudasim_trace_flush(void);
 
 #endif

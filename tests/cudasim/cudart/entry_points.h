@@ -1,7 +1,7 @@
 /*
- * What the library exports: the runtime API as the toolkit's header declares it, and the entry
- * points that code made by nvcc calls, which no C header declares. All get default visibility here,
- * whatever the compiler's flags say.
+ * The functions that the library exports: the runtime API as the toolkit's header declares it, and
+ * the entry points that code made by nvcc calls. No C header declares the latter. All get default
+ * visibility here, whatever the compiler's flags say.
  */
 #ifndef CUDASIM_CUDART_ENTRY_POINTS_H
 #define CUDASIM_CUDART_ENTRY_POINTS_H

@@ -1,6 +1,6 @@
 /*
- * What per_stream_copies.h and per_stream_calls.h share with the rest: pieces that do not depend on
- * which default stream is meant.
+ * Helpers that per_stream_copies.h and per_stream_calls.h share with the rest. They do not depend
+ * on which default stream is meant.
  */
 #ifndef CUDASIM_CUDART_PER_STREAM_H
 #define CUDASIM_CUDART_PER_STREAM_H
@@ -12,30 +12,30 @@
 #include "runtime.h"
 
 /*
- * A callback of cudaStreamAddCallback with what it is to be told; freed by the run, or by free() if
- * it was never queued.
+ * A callback of cudaStreamAddCallback with its arguments. The run frees it; if it was never queued,
+ * free() does.
  */
 struct cudasim_stream_callback;
 
-/* Makes one; NULL without memory. */
+/* Returns a new one; NULL without memory. */
 CUDASIM_HIDDEN struct cudasim_stream_callback *cudasim_stream_callback_new(cudaStream_t stream,
                                                                            cudaStreamCallback_t callback, void *data);
 
 /*
- * The driver's callback: calls the program's with the runtime's word for `status`, and frees
- * `call`.
+ * The driver's callback: calls the program's callback with the runtime's word for `status`, and
+ * frees `call`.
  */
 CUDASIM_HIDDEN void CUDA_CB cudasim_stream_callback_run(CUstream stream, CUresult status, void *call);
 
 /*
- * cuGetProcAddress for the entry point `caller`. A name that isn't found is no error if `status`
- * can say so.
+ * Calls cuGetProcAddress for the entry point `caller`. A missing name is no error if `status` can
+ * report it.
  */
 CUDASIM_HIDDEN cudaError_t cudasim_driver_entry_point(const char *caller, const char *symbol, void **function,
                                                       unsigned int version, cuuint64_t flags,
                                                       enum cudaDriverEntryPointQueryResult *status);
 
-/* The two ends of a copy in a given direction. */
+/* Return the memory types of the two ends of a copy in a given direction. */
 static inline CUmemorytype cudasim_source_type(enum cudaMemcpyKind kind)
 {
     if (kind == cudaMemcpyDefault)

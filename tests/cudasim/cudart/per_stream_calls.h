@@ -6,8 +6,8 @@
 /* --- launches --- */
 
 /*
- * The runtime has a word of its own for a launch whose shape no device can run, where the driver
- * says "invalid value". 1024 threads a block is the limit of every capability since 2.0.
+ * The runtime has an error of its own for a launch whose shape no device can run; the driver says
+ * "invalid value". 1024 threads a block is the limit of every capability since 2.0.
  */
 static cudaError_t launched(CUresult result, dim3 grid, dim3 block)
 {
@@ -20,8 +20,8 @@ static cudaError_t launched(CUresult result, dim3 grid, dim3 block)
 static cudaError_t launch(CUkernel kernel, dim3 grid, dim3 block, void **args, size_t shared_bytes, cudaStream_t stream)
 {
     /*
-     * The driver takes kernel handles where it takes functions; that is what the real runtime
-     * passes too.
+     * The driver takes kernel handles where it takes functions, and the real runtime passes them
+     * too.
      */
     return launched(cuLaunchKernel((CUfunction)kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z,
                                    (unsigned)shared_bytes, stream, args, NULL),
@@ -34,7 +34,7 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void 
     CUresult result = cudasim_runtime_begin(__func__);
     if (result != CUDA_SUCCESS)
         return cudasim_runtime_end(result);
-    /* The stub passes what __cudaGetKernel left it, which is NULL if that failed. */
+    /* The stub passes the result of __cudaGetKernel, which is NULL if that failed. */
     if (kernel == NULL)
         return cudasim_runtime_fail(cudaErrorInvalidDeviceFunction);
     return launch((CUkernel)kernel, grid, block, args, shared_bytes, stream);
@@ -67,8 +67,8 @@ cudaError_t cudaLaunchCooperativeKernel(const void *func, dim3 grid, dim3 block,
 }
 
 /*
- * The launch attributes of both interfaces have one layout, so that an array of one is an array of
- * the other.
+ * The launch attributes of both interfaces have one layout, so an array of one is an array of the
+ * other.
  */
 _Static_assert(sizeof(cudaLaunchAttribute) == sizeof(CUlaunchAttribute), "launch attributes differ in size");
 _Static_assert(offsetof(cudaLaunchAttribute, val) == offsetof(CUlaunchAttribute, value),

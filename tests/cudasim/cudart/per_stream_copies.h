@@ -2,8 +2,8 @@
  * Copies and fills of linear memory, written once for both default streams: see
  * default_stream_legacy.c. Not a header of declarations.
  *
- * The driver call is chosen as the real runtime chooses it, by what the program says the direction
- * is; "default" and host-to-host go to the calls that take unified addresses.
+ * The driver call is chosen as the real runtime chooses it: by the direction that the program
+ * names. "Default" and host-to-host go to the calls that take unified addresses.
  */
 
 static bool direction_is_known(enum cudaMemcpyKind kind)
@@ -59,7 +59,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaM
     return cudasim_runtime_end(result);
 }
 
-/* A 2D copy in the driver's words. */
+/* Describes a 2D copy in the driver's words. */
 static CUDA_MEMCPY2D describe_2d(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
                                  enum cudaMemcpyKind kind)
 {
@@ -109,8 +109,8 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t 
 }
 
 /*
- * A 3D copy between linear memory in the driver's words; positions and widths are bytes as no array
- * is involved.
+ * Describes a 3D copy between linear memory in the driver's words. Positions and widths are bytes,
+ * as no array is involved.
  */
 static CUDA_MEMCPY3D describe_3d(const struct cudaMemcpy3DParms *p)
 {
@@ -138,7 +138,7 @@ static CUDA_MEMCPY3D describe_3d(const struct cudaMemcpy3DParms *p)
     return copy;
 }
 
-/* What is wrong with the arguments of a 3D copy; cudaSuccess if nothing is. */
+/* Returns the error in the arguments of a 3D copy; cudaSuccess if there is no error. */
 static cudaError_t check_3d(const struct cudaMemcpy3DParms *p)
 {
     if (p == NULL)
@@ -220,8 +220,8 @@ cudaError_t cudaMemset2DAsync(void *pointer, size_t pitch, int value, size_t wid
 }
 
 /*
- * A 3D fill is a 2D fill of all rows if slices follow each other without rows between, which is how
- * cudaMalloc3D makes them; otherwise one fill a slice.
+ * A 3D fill is a 2D fill of all rows if slices follow each other without rows between. cudaMalloc3D
+ * makes them so. Otherwise it is one fill for each slice.
  */
 cudaError_t cudaMemset3D(struct cudaPitchedPtr pointer, int value, struct cudaExtent extent)
 {

@@ -1,16 +1,15 @@
 /*
  * Inside the simulated runtime library (libcudart.so.13).
  *
- * It is a client of the simulated driver through the public driver API and ../registry.h, and makes
- * the driver calls that the real runtime makes, so that a CUPTI subscriber on the driver domain
- * sees what it would see on a GPU. It holds no device state of its own: only which context each
- * thread uses, the last error of each thread, and the kernels that the program's fatbinaries
- * announced.
+ * It is a client of the simulated driver through the public driver API and ../registry.h. It makes
+ * the driver calls that the real runtime makes. So a CUPTI subscriber on the driver domain sees the
+ * same as on a GPU. It holds no device state of its own. It holds only each thread's context, each
+ * thread's last error, and the kernels that the program's fatbinaries announced.
  *
- * Every entry point has the same shape: count the call and give the thread a context
- * (cudasim_runtime_begin), make the driver call, turn its result into a runtime error and remember
- * it (cudasim_runtime_end). RUNTIME_RUN writes that for calls that are one driver call. No function
- * in here calls an exported one, as a preloaded library may stand in front of it.
+ * Every entry point has the same shape. It counts the call and gives the thread a context
+ * (cudasim_runtime_begin). Then it makes the driver call, turns its result into a runtime error and
+ * remembers it (cudasim_runtime_end). RUNTIME_RUN does this for calls that are one driver call. No
+ * function in here calls an exported one, as a preloaded library may stand in front of it.
  *
  * Threads: every function here may be called by any thread. Errors: CUresult inside, cudaError_t at
  * the entry points.
@@ -27,63 +26,62 @@
 #define CUDASIM_HIDDEN __attribute__((visibility("hidden")))
 
 /*
- * Counts a call of `entry_point` and makes sure that the calling thread has a current context: its
- * own if it set one through the driver, else the primary context of the device it chose with
- * cudaSetDevice (device 0 until then). The first call initialises the driver. Returns what kept the
- * thread from having a context, else CUDA_SUCCESS.
+ * Counts a call of `entry_point` and makes sure that the calling thread has a current context. That
+ * is its own context if it set one through the driver. Otherwise it is the primary context of the
+ * device from cudaSetDevice (device 0 until then). The first call initialises the driver. Returns
+ * the error that kept the thread from having a context, else CUDA_SUCCESS.
  */
 CUDASIM_HIDDEN CUresult cudasim_runtime_begin(const char *entry_point);
 
 /*
- * Translates a driver result and remembers it as the thread's last error unless it is success or
- * "not ready". Returns the translation.
+ * Translates a driver result. Remembers it as the thread's last error unless it is success or "not
+ * ready". Returns the translation.
  */
 CUDASIM_HIDDEN cudaError_t cudasim_runtime_end(CUresult result);
 
 /*
- * Remembers a runtime error that has no driver result behind it, under the same rule, and returns
- * it.
+ * Remembers a runtime error without a driver result behind it, under the same rule, and returns it.
  */
 CUDASIM_HIDDEN cudaError_t cudasim_runtime_fail(cudaError_t error);
 
 /*
- * As cudasim_runtime_fail(cudaErrorNotSupported); the ledger counts the call as one that the
+ * As cudasim_runtime_fail(cudaErrorNotSupported). The ledger counts the call as one that the
  * simulator can't do.
  */
 CUDASIM_HIDDEN cudaError_t cudasim_runtime_not_supported(const char *entry_point);
 
 /*
- * The runtime's word for a driver result; remembers nothing. A result that is not in the table is
- * cudaErrorUnknown.
+ * Returns the runtime's error for a driver result, and remembers nothing. A result that is not in
+ * the table is cudaErrorUnknown.
  */
 CUDASIM_HIDDEN cudaError_t cudasim_translate_error(CUresult result);
 
-/* Initialises the driver if need be; the calling thread gets no context. */
+/* Initialises the driver if it is not. The calling thread gets no context. */
 CUDASIM_HIDDEN CUresult cudasim_driver_init(void);
 
 /*
- * The driver's handle of device `ordinal`; CUDA_ERROR_INVALID_DEVICE if there is none. Initialises
- * the driver.
+ * Stores the driver's handle of device `ordinal`. Returns CUDA_ERROR_INVALID_DEVICE if the device
+ * does not exist. Initialises the driver.
  */
 CUDASIM_HIDDEN CUresult cudasim_device_from_ordinal(int ordinal, CUdevice *device);
 
 /*
- * The device that the calling thread's runtime calls go to. Initialises the driver; the thread gets
- * no context.
+ * Stores the device that the calling thread's runtime calls go to. Initialises the driver; the
+ * thread gets no context.
  */
 CUDASIM_HIDDEN CUresult cudasim_current_device(int *ordinal);
 
 /*
- * The primary context of device `ordinal`, which this library retains at most once for the whole
- * process. Initialises the driver.
+ * Stores the primary context of device `ordinal`. This library retains it at most once for the
+ * whole process. Initialises the driver.
  */
 CUDASIM_HIDDEN CUresult cudasim_primary_context(int ordinal, CUcontext *context);
 
 /*
- * The kernel behind what a program passes as `func`: the address of its host stub, or a handle that
- * this library gave out before. Registers the kernel with the driver at the first call.
- * CUDA_ERROR_INVALID_HANDLE: no such kernel (say cudaErrorInvalidDeviceFunction);
- * CUDA_ERROR_NO_BINARY_FOR_GPU: the program has no host version of it for the simulator.
+ * Stores the kernel behind a program's `func`: the address of its host stub, or a handle that this
+ * library gave out before. Registers the kernel with the driver at the first call. Returns
+ * CUDA_ERROR_INVALID_HANDLE if no such kernel exists (say cudaErrorInvalidDeviceFunction). Returns
+ * CUDA_ERROR_NO_BINARY_FOR_GPU if the program has no host version of it for the simulator.
  */
 CUDASIM_HIDDEN CUresult cudasim_kernel_from_symbol(const void *func, CUkernel *kernel);
 
@@ -91,8 +89,8 @@ CUDASIM_HIDDEN CUresult cudasim_kernel_from_symbol(const void *func, CUkernel *k
 CUDASIM_HIDDEN cudaError_t cudasim_kernel_lookup_failed(CUresult result);
 
 /*
- * One entry point that is one driver call: `call` is evaluated only if the thread has a context.
- * The value is the cudaError_t.
+ * An entry point that is one driver call. `call` is evaluated only if the thread has a context. The
+ * value is the cudaError_t.
  */
 #define RUNTIME_RUN(call)                                                                                              \
     __extension__({                                                                                                    \

@@ -1,7 +1,7 @@
 /*
- * The simulated NCCL's communicators. Every other rank of one is a mirror of this rank: it sends
- * what this one sends, and sends back what it was sent. So one process has communicators of any
- * size, and what must come out is known: a sum is `nranks` times what was put in.
+ * The simulated NCCL's communicators. Every other rank of a communicator is a mirror of this rank:
+ * it sends what this one sends, and sends back what it received. So one process has communicators
+ * of any size, and every result is known: a sum is `nranks` times the input.
  */
 #ifndef CUDASIM_NCCL_COMMUNICATOR_H
 #define CUDASIM_NCCL_COMMUNICATOR_H
@@ -17,7 +17,7 @@
 #define QUEUE_ENTRIES 4096u
 #define SCALARS_MAX 16
 
-/* Bytes that are on their way to a peer, and back. */
+/* Bytes on their way to a peer, and back. */
 struct mail {
     struct mail *next;
     int peer;
@@ -27,8 +27,8 @@ struct mail {
 };
 
 /*
- * A registered range, through the pages that lay behind it then: the view that a network card or a
- * peer has of it.
+ * A registered range, through the pages that lay behind it at its registration. A network card or a
+ * peer sees it so.
  */
 struct registration {
     struct registration *next;
@@ -36,7 +36,7 @@ struct registration {
     size_t bytes;
 };
 
-/* Entries are used once: a captured one is read whenever its graph runs. */
+/* Each entry is used once, because a captured one is read whenever its graph runs. */
 struct queue {
     struct queue *next;
     uint32_t used;
@@ -44,13 +44,13 @@ struct queue {
 };
 
 struct ncclComm {
-    pthread_mutex_t lock; /* guards what follows, but for the constants */
+    pthread_mutex_t lock; /* guards the fields below that are not constant */
     CUcontext context;    /* constant, as the next three */
     int nranks, rank;
     bool blocking;
     _Atomic int state; /* ncclInProgress while a thread launches */
     struct queue *queue;
-    CUevent launched; /* the communicator's launches come one after the other */
+    CUevent launched; /* orders the communicator's launches one after the other */
     struct mail *mail;
     struct registration *registrations;
     struct {
@@ -59,21 +59,20 @@ struct ncclComm {
     } operators[SCALARS_MAX];
 };
 
-/* What a group, or a call without one, asks for. */
+/* One request of a group, or of a call outside a group. */
 struct request {
     ncclComm_t comm;
     CUstream stream;
     int peer;
     struct work work;
-    ncclWindow_t *window; /* or this: a window to be made of `work.received` */
+    ncclWindow_t *window; /* if set, the request is to make this window of `work.received` */
 };
 
-/* Launches (or registers) what was asked for; all of one communicator in one kernel. */
+/* Launches or registers the requests. All launches of one communicator are one kernel. */
 ncclResult_t cudasim_nccl_carry_out(struct request *requests, size_t count);
 
 /*
- * Makes and ends a registration; the address that the card would use for one of the program's. Lock
- * held.
+ * Make and end a registration, and translate an address of the program into the card's. Lock held.
  */
 ncclResult_t cudasim_nccl_register(ncclComm_t comm, void *buffer, size_t bytes, void **handle);
 void cudasim_nccl_deregister(ncclComm_t comm, void *handle);

@@ -1,7 +1,7 @@
 /*
- * What the simulated NCCL (libnccl.so.2) and the programs that are tested with it take from NCCL's
- * interface, with the names, values and layouts of nccl.h of NCCL 2.32. A program that is built
- * with this runs with the real library too.
+ * The part of NCCL's interface that the simulated NCCL (libnccl.so.2) and the programs tested with
+ * it use. Names, values and layouts are those of nccl.h of NCCL 2.32. A program built with this
+ * header runs with the real library too.
  */
 #ifndef CUDASIM_NCCL_H
 #define CUDASIM_NCCL_H
@@ -64,8 +64,8 @@ typedef enum {
 } ncclScalarResidence_t;
 
 /*
- * The start of it, which has been the same since 2.14; the library looks at `size` for what else
- * there is.
+ * The start of the structure, unchanged since 2.14. The library reads from `size` which fields
+ * follow.
  */
 typedef struct {
     size_t size;
