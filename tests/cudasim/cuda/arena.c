@@ -82,9 +82,9 @@ uint64_t cudasim_poison_pages(const void *from, size_t bytes)
 /* ---- the arena ---- */
 
 /*
- * Free address space, in address order. Allocation goes round the arena from where it last stopped
- * (next fit), so that a freed address comes back as late as possible and a stale access meets an
- * inaccessible page.
+ * Free address space, in address order. Allocation goes round the arena from the place where it
+ * last stopped (next fit). A freed address then comes back as late as possible, and a stale access
+ * meets an inaccessible page.
  */
 struct gap {
     uintptr_t base;
@@ -121,7 +121,7 @@ static void make_arena(void)
     cursor = gap->base;
 }
 
-/* The link to a gap of at least `bytes` at or above `from`, or NULL. */
+/* Returns the link to a gap of at least `bytes` at or above `from`, or NULL. */
 static struct gap **gap_from(uintptr_t from, size_t bytes)
 {
     for (struct gap **link = &gaps; *link; link = &(*link)->next)
@@ -135,7 +135,7 @@ uintptr_t cudasim_arena_take(size_t bytes)
     if (!arena_tried)
         make_arena();
     /*
-     * Spans are aligned as the device aligns large allocations, small ones to a page; both more
+     * Large allocations are aligned as the device aligns them, small ones to a page. Both are more
      * than CUDA promises.
      */
     size_t size = whole_pages(bytes) + CUDASIM_PAGE;
@@ -182,7 +182,7 @@ void cudasim_arena_give(uintptr_t base, size_t bytes)
     } else {
         struct gap *gap = malloc(sizeof *gap);
         if (!gap)
-            return; /* the addresses are lost, which a simulator can afford */
+            return; /* the addresses are lost; a simulator can afford that */
         *gap = (struct gap){base, size, after};
         *(before ? &before->next : &gaps) = gap;
     }

@@ -11,21 +11,21 @@
 #include "kernels.h"
 #include "memory.h"
 
-/* What capturing streams share: the graph they add to, and the stream where it began. */
+/* State that capturing streams share: the graph they add to, the stream where the capture began. */
 struct cudasim_capture {
     CUgraph graph;
     CUstream origin;
     uint64_t id;
     CUstreamCaptureMode mode;
-    pthread_t thread; /* that began it */
+    pthread_t thread; /* the thread that began it */
     bool invalid, over;
     unsigned streams;
     /*
-     * known[i][j]: so many operations of stream j come before what stream i adds next; known[i][i]:
-     * as many as it has added. The origin is stream 0.
+     * known[i][j]: number of operations of stream j that come before the next one of stream i.
+     * known[i][i] is the number that stream i has added. The origin is stream 0.
      */
     uint64_t known[CUDASIM_CAPTURE_STREAMS][CUDASIM_CAPTURE_STREAMS];
-    LIST_ENTRY(cudasim_capture) link; /* those that are not over */
+    LIST_ENTRY(cudasim_capture) link; /* in the list of captures that are not over */
 };
 
 static uint64_t next_capture_id = 1;
@@ -78,7 +78,7 @@ static bool clone_kernel(struct cudasim_operation *clone, const struct cudasim_o
     return true;
 }
 
-/* A copy of an operation that was never queued. */
+/* Copies an operation that was never queued. */
 static struct cudasim_operation *clone_operation(const struct cudasim_operation *operation)
 {
     struct cudasim_operation *clone = cudasim_operation_new(operation->kind);
@@ -157,8 +157,8 @@ void cudasim_graph_free(CUgraph graph)
 /* ---- capture ---- */
 
 /*
- * Calls that the documentation calls potentially unsafe, as far as it names them or they are known
- * to be refused on a GPU.
+ * Returns whether the call is potentially unsafe: the documentation names it so, or a GPU is known
+ * to refuse it.
  */
 static bool may_be_unsafe(unsigned int entry)
 {
@@ -187,8 +187,8 @@ static bool may_be_unsafe(unsigned int entry)
 }
 
 /*
- * Whether the capture forbids the calling thread what may be unsafe, by the rules of
- * cuThreadExchangeStreamCaptureMode.
+ * Returns whether the capture forbids potentially unsafe calls to the calling thread, by the rules
+ * of cuThreadExchangeStreamCaptureMode.
  */
 static bool forbids(const struct cudasim_capture *capture)
 {
@@ -201,8 +201,7 @@ CUresult cudasim_capture_allows(unsigned int entry)
 {
     struct cudasim_capture *capture;
     CUresult result = CUDA_SUCCESS;
-    bool all = entry ==
-               CUDASIM_CALL_cuCtxSynchronize; /* it would wait for the streams that are being captured, in every mode */
+    bool all = entry == CUDASIM_CALL_cuCtxSynchronize; /* it would wait for captured streams, in every mode */
 
     if (!atomic_load(&capture_count) || (!all && !may_be_unsafe(entry)))
         return CUDA_SUCCESS;
@@ -264,7 +263,10 @@ CUresult cudasim_capture_wait(CUstream stream, CUevent event)
     return CUDA_SUCCESS;
 }
 
-/* Whether all that was captured comes before the end of the stream where the capture began. */
+/*
+ * Returns whether every captured operation comes before the end of the stream where the capture
+ * began.
+ */
 static bool is_joined(const struct cudasim_capture *capture)
 {
     for (unsigned i = 0; i < capture->streams; i++)
@@ -306,8 +308,8 @@ CUresult cudasim_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode m
 }
 
 /*
- * The capture is no stream's any more. Its small structure stays: events recorded into it still
- * point to it, and tell by it that they hold no position. [locked]
+ * Takes the capture from its streams. Its small structure stays, because events recorded into it
+ * still point to it. Its `over` flag tells that they hold no position. [locked]
  */
 static void end_capture(struct cudasim_capture *capture)
 {
@@ -320,7 +322,7 @@ static void end_capture(struct cudasim_capture *capture)
     atomic_fetch_sub(&capture_count, 1);
 }
 
-/* Of one that comes to nothing. [locked] */
+/* Frees the graph of a capture that failed. [locked] */
 static void drop_graph(struct cudasim_capture *capture)
 {
     cudasim_graph_free(capture->graph);
@@ -334,7 +336,7 @@ void cudasim_capture_stream_gone(CUstream stream)
     if (!capture)
         return;
     if (capture->origin != stream) {
-        capture->invalid = true; /* nothing can join what it was given */
+        capture->invalid = true; /* its work can't be joined any more */
         return;
     }
     end_capture(capture);
@@ -368,7 +370,7 @@ CUresult cudasim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 }
 
 /*
- * A capture of another stream, a blocking one, by which the context's legacy stream can't be used.
+ * Returns a capture of a blocking stream that bars the use of its context's legacy stream, or NULL.
  * [locked]
  */
 static struct cudasim_capture *barring(CUstream stream)
@@ -458,8 +460,8 @@ CUresult cudasim_cuGraphDestroy(CUgraph hGraph)
 }
 
 /*
- * Whether kernels may launch what they make: kernels, copies and fills (cuda.h,
- * cuGraphInstantiateWithFlags).
+ * Returns whether kernels may launch a graph of these nodes: only kernels, copies and fills
+ * (cuda.h, cuGraphInstantiateWithFlags).
  */
 static bool may_be_launched_by_kernels(const struct cudasim_node_list *nodes)
 {
@@ -480,7 +482,7 @@ CUresult cudasim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
                                      CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY |
                                      CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
     const bool by_kernels = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
-    /* A graph's nodes have no priorities here. */
+    /* Nodes have no priorities here. */
     if (!phGraphExec || !hGraph || (flags & ~taken) ||
         (by_kernels && (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)))
         return CUDA_ERROR_INVALID_VALUE;
@@ -502,8 +504,8 @@ CUresult cudasim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
 }
 
 /*
- * The executable graph takes over the other's nodes, if they are of the same kinds in the same
- * order.
+ * Replaces the executable graph's nodes by the other graph's, if these have the same kinds in the
+ * same order.
  */
 CUresult cudasim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo)
 {
@@ -521,7 +523,7 @@ CUresult cudasim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CU
     return result;
 }
 
-/* Of which the operation is of that kind, or NULL. [locked] */
+/* Returns the node made from `origin` if its operation has that kind, or NULL. [locked] */
 static CUgraphNode node_of_kind(CUgraphExec executable, CUgraphNode origin, enum cudasim_operation_kind kind)
 {
     CUgraphNode node = cudasim_node_of(&executable->nodes, origin);
@@ -557,7 +559,10 @@ CUresult cudasim_cuGraphExecDestroy(CUgraphExec hGraphExec)
     return CUDA_SUCCESS;
 }
 
-/* Queues the copies of a graph's nodes, and of its children's; frees them. [locked] */
+/*
+ * Queues the operations of a graph's copied nodes and of their children, and frees the nodes.
+ * [locked]
+ */
 static CUresult submit_nodes(struct cudasim_node_list *nodes, CUstream stream)
 {
     CUresult result = CUDA_SUCCESS;
@@ -585,7 +590,7 @@ static bool is_of_memory(const struct cudasim_operation *operation)
     return operation->kind == CUDASIM_OPERATION_GRAPH_ALLOC || operation->kind == CUDASIM_OPERATION_GRAPH_FREE;
 }
 
-/* What a launch allocates is there, and what it frees is not. */
+/* Makes the memory that a launch allocates appear, and the memory that it frees go. */
 static CUresult take_memory(CUgraphExec executable)
 {
     bool well = true;

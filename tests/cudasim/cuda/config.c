@@ -14,7 +14,7 @@
 
 /*
  * ThreadSanitizer ends the process when a mapping leaves the address range that it knows (about 1.5
- * TiB): refuse before that.
+ * TiB). A smaller limit refuses such a reservation before that.
  */
 #ifdef __SANITIZE_THREAD__
 #define DEFAULT_RESERVE_LIMIT ((size_t)256 << 30)
@@ -31,7 +31,8 @@ static void warn_value(const char *name, const char *value, const char *accepted
 }
 
 /*
- * Bytes with an optional unit (K, M, G, T, each also as KiB, KB, ...: all are powers of 1024 here).
+ * Reads bytes with an optional unit (K, M, G, T, each also as KiB, KB, ...). All are powers of 1024
+ * here.
  */
 static size_t read_bytes(const char *name, size_t fallback)
 {
@@ -92,7 +93,10 @@ static double read_rate(const char *name)
     return number;
 }
 
-/* A copy that a later setenv of the program can't pull away; it lives until the process ends. */
+/*
+ * Returns a copy, which a later setenv of the program can't change. It lives until the process
+ * ends.
+ */
 static const char *read_text(const char *name)
 {
     const char *value = getenv(name);

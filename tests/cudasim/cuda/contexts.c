@@ -1,6 +1,6 @@
 /*
- * Starting the driver, and contexts: every device has its primary one; contexts of a program's own
- * work the same way.
+ * The start of the driver, and contexts. Every device has its primary context; a program's own
+ * contexts work the same way.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ CUcontext cudasim_context_current(void)
     return context_depth ? context_stack[context_depth - 1] : NULL;
 }
 
-/* A child of a process that used the driver can't use it, as on a device. */
+/* As on a device, a child of a process that used the driver can't use it. */
 static void in_forked_child(void)
 {
     forked_after_init = initialised;
@@ -40,7 +40,7 @@ static void in_forked_child(void)
     pthread_mutex_init(&cudasim_device_lock, NULL);
 }
 
-/* No lock may be held by a thread that the child will not have. */
+/* Takes the locks, so that no thread that the child lacks holds one. */
 static void before_fork(void)
 {
     cudasim_lock();
@@ -93,7 +93,7 @@ CUresult cudasim_cuInit(unsigned int Flags)
 
 /* ---- peers ---- */
 
-static uint32_t reached[CUDASIM_MAX_DEVICES]; /* by each device: the others (bits) whose ordinary memory it may use */
+static uint32_t reached[CUDASIM_MAX_DEVICES]; /* for each device: the others (bits) whose plain memory it may use */
 
 bool cudasim_device_reaches(int device, int other)
 {
@@ -118,7 +118,7 @@ CUresult cudasim_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags
 
 /* ---- contexts ---- */
 
-/* Makes the context usable. Under the device lock. */
+/* Makes a context usable. Under the device lock. */
 static CUresult open_context(CUcontext context, int device)
 {
     context->device = device;
@@ -129,9 +129,8 @@ static CUresult open_context(CUcontext context, int device)
 }
 
 /*
- * Ends the context: its streams are handles no more, and what was allocated on its device is given
- * back. The threads' own default streams stay: each belongs to its thread, which finds it by
- * itself.
+ * Ends a context. Its streams' handles become invalid, and memory allocated on its device is given
+ * back. Threads' own default streams stay, because each thread finds its own.
  */
 static void close_context(CUcontext context)
 {
@@ -183,7 +182,7 @@ CUresult cudasim_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     return CUDA_SUCCESS;
 }
 
-/* Gives back `retains` uses of the primary context, all of them for -1. */
+/* Gives back `retains` uses of the primary context; -1 gives back all. */
 static CUresult release_primary(CUdevice device, int retains)
 {
     if (!cudasim_valid_device(device))
@@ -272,7 +271,7 @@ CUresult cudasim_cuCtxDestroy_v2(CUcontext ctx)
     cudasim_unlock();
     if (cudasim_context_current() == ctx)
         context_depth--;
-    /* The structure stays: positions in its streams may still be asked for. */
+    /* The structure stays, because positions in its streams may still be read. */
     return CUDA_SUCCESS;
 }
 
@@ -356,8 +355,7 @@ CUresult cudasim_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 }
 
 /*
- * Limits and cache preferences do not change what a program computes: they read as 0 and are
- * accepted.
+ * Limits and cache preferences do not change a program's results. They read as 0 and are accepted.
  */
 CUresult cudasim_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {

@@ -1,9 +1,9 @@
 /*
- * Copies. Which way one goes, and so which engine carries it, follows from where its two sides are
- * mapped, not from the call's name. Ordinary host memory is staged as the driver stages it: a
- * source is read before the call returns, and a call with such a destination returns when the bytes
- * have arrived. A source that need not be read in stream order (cuda.h: CUmemcpySrcAccessOrder) is
- * read at the call, the earliest that it may be.
+ * Copies. A copy's direction, and so its engine, follows from the mappings of its two sides, not
+ * from the call's name. Ordinary host memory is staged as the driver stages it. A source is read
+ * before the call returns. A call with such a destination returns when the bytes have arrived. A
+ * source that need not be read in stream order (cuda.h: CUmemcpySrcAccessOrder) is read at the
+ * call, as early as allowed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void pack_source(void *argument)
                    copy->box.width);
 }
 
-/* Turns a source into staging memory that holds its bytes packed. */
+/* Replaces a source by staging memory that holds its bytes packed. */
 static CUresult stage_source(struct cudasim_copy *copy)
 {
     const struct cudasim_box *box = &copy->box;
@@ -45,7 +45,7 @@ static CUresult stage_source(struct cudasim_copy *copy)
     return CUDA_SUCCESS;
 }
 
-/* Whether the call comes back only when the copy is over. */
+/* Returns whether the call returns only after the copy is over. */
 static bool must_wait(enum cudasim_direction direction, bool asynchronous, bool to_pageable, bool from_staged)
 {
     if (asynchronous)
@@ -67,7 +67,7 @@ static CUresult queue_copy(struct cudasim_copy copy, CUstream stream, bool async
     copy.direction = cudasim_direction_of(copy.to.address, copy.from.address);
     bool stage = from_pageable && copy.direction == CUDASIM_DIRECTION_H2D;
     if (stage && !asynchronous) {
-        /* The documented order: the stream is waited for first, then the source is read. */
+        /* The documented order: the call waits for the stream first, and then reads the source. */
         result = cudasim_stream_tail(stream, &tail);
         if (result == CUDA_SUCCESS)
             result = cudasim_wait_position(stream->context, tail);
@@ -270,7 +270,7 @@ CUresult cudasim_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream
     return copy_3d(pCopy, hStream, true);
 }
 
-/* ---- batches, one after the other: an order that they may have ---- */
+/* ---- batches: the copies run one after the other, which is an allowed order ---- */
 
 CUresult cudasim_cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr,
                                              CUstream hStream)

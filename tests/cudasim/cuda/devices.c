@@ -1,4 +1,4 @@
-/* What devices there are and what they can do. */
+/* The devices and their attributes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -71,8 +71,8 @@ CUresult cudasim_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 }
 
 /*
- * The figures of an H200 where a program may base decisions on them; 0 for what the simulator does
- * not have.
+ * Returns an H200's value where a program may base decisions on it, and 0 for features that the
+ * simulator lacks.
  */
 static int attribute_value(CUdevice_attribute attribute, CUdevice device)
 {

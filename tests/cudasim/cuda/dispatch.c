@@ -1,7 +1,11 @@
 /*
  * The exported driver functions. Each is made from the list and does the same things in the same
- * order: count, trace, tell the subscriber that the call starts, answer an injected fault or an
- * unmet need, let the scheduler run, do the work, tell the subscriber that the call ends.
+ * order:
+ * - counts the call and tells the subscriber that it starts;
+ * - answers an unmet need, a capture's refusal or an injected fault;
+ * - lets the scheduler run, if the call needs a context;
+ * - does the work;
+ * - traces the call and tells the subscriber that it ends.
  */
 #include <stdatomic.h>
 
@@ -43,7 +47,7 @@ const char *cudasim_entry_name(unsigned int entry)
     return entry_names[entry];
 }
 
-/* One call in progress on this thread; calls nest when a subscriber's callback calls the driver. */
+/* One call in progress on this thread. Calls nest when a subscriber's callback calls the driver. */
 struct call {
     enum cudasim_entry entry;
     enum cudasim_needs needs;

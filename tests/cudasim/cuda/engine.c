@@ -107,8 +107,8 @@ bool cudasim_stream_is_contexts(CUstream stream)
 }
 
 /*
- * The legacy default stream and the blocking streams of its context wait for one another, in the
- * order of the calls.
+ * Makes the operation obey the default stream's rule. The legacy default stream and the blocking
+ * streams of its context wait for one another, in call order.
  */
 static int add_default_stream_order(struct cudasim_operation *operation, CUstream stream)
 {
@@ -129,7 +129,10 @@ static int add_default_stream_order(struct cudasim_operation *operation, CUstrea
     return 0;
 }
 
-/* Which kernels wait for which is known once an operation is queued, whatever has run by then. */
+/*
+ * Counts the operation in the stream's chain. When it is queued its dependencies are known, whether
+ * they have run or not.
+ */
 static void lengthen_chain(const struct cudasim_operation *operation, CUstream stream)
 {
     if (operation->chain > stream->chain)
@@ -138,7 +141,7 @@ static void lengthen_chain(const struct cudasim_operation *operation, CUstream s
         cudasim_ledger_chain(++stream->chain);
 }
 
-/* What the whole context was told to wait for. */
+/* Makes the operation wait for everything that the whole context was told to wait for. */
 static int add_context_order(struct cudasim_operation *operation, CUstream stream)
 {
     CUstream waits = stream->context->waits;
@@ -235,7 +238,9 @@ struct wait_argument {
     size_t count;
 };
 
-/* A context with a sticky error ends every wait: nothing that it holds will run any more. */
+/*
+ * A sticky error of the context ends every wait, because none of its operations will run any more.
+ */
 static bool positions_reached(void *argument)
 {
     struct wait_argument *wait = argument;

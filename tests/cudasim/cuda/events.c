@@ -1,5 +1,5 @@
 /*
- * Events: a record remembers a position, a wait depends on the position that the event holds at the
+ * Events. A record remembers a position. A wait depends on the position that the event holds at the
  * time of the call.
  */
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 #define EVENT_TAG 0x65766e74u
 
 /*
- * Event structures are never freed, only used again: a stale handle is refused, not followed into
- * freed memory.
+ * Event structures are never freed, only reused. So a stale handle is refused and never followed
+ * into freed memory.
  */
 LIST_HEAD(event_list, CUevent_st);
 static struct event_list used_events = LIST_HEAD_INITIALIZER(used_events);
@@ -94,15 +94,15 @@ static CUresult record_by(struct cudasim_operation *operation, CUevent event, CU
     operation->call = cudasim_call_name();
     event->references++;
     /*
-     * The position is set before the operation is queued: a worker may run it at once and must find
-     * itself there.
+     * The position is set before the operation is queued. A worker may run it at once and must find
+     * the position there.
      */
     struct cudasim_position before = event->position;
     event->position = (struct cudasim_position){stream, stream->issued + 1, stream->chain};
     event->capture = NULL;
     CUresult result = cudasim_submit(operation, stream);
     if (result == CUDA_SUCCESS)
-        event->position.chain = stream->chain; /* with what the record waits for on other streams */
+        event->position.chain = stream->chain; /* now includes waits of the record on other streams */
     else
         event->position = before;
     return result;
@@ -122,7 +122,7 @@ CUresult cudasim_cuEventRecord(CUevent hEvent, CUstream hStream)
     cudasim_lock();
     CUevent event = event_of(hEvent);
     CUstream stream = cudasim_stream_resolve(hStream);
-    bool same = event && stream && event->context == stream->context; /* else INVALID_HANDLE, as cuda.h has it */
+    bool same = event && stream && event->context == stream->context; /* otherwise INVALID_HANDLE, as in cuda.h */
     CUresult result = same ? record(event, stream) : CUDA_ERROR_INVALID_HANDLE;
     cudasim_unlock();
     cudasim_driver_unlock();
@@ -136,7 +136,7 @@ CUresult cudasim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
     return cudasim_cuEventRecord(hEvent, hStream);
 }
 
-/* What the stream is given from now on waits for the event's newest record. */
+/* Makes all later work of the stream wait for the event's newest record. */
 static CUresult wait_in(CUstream stream, CUevent event)
 {
     if (cudasim_reached(event->position)) {
@@ -174,7 +174,10 @@ CUresult cudasim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
 
 /* ---- a whole context ---- */
 
-/* Records there come in the order of the calls: a later one is of all that an earlier one is of. */
+/*
+ * Records in this stream run in call order. A later one covers everything that an earlier one
+ * covers.
+ */
 static CUstream stream_of_records(CUcontext context)
 {
     if (!context->records)
@@ -205,7 +208,7 @@ static CUresult record_context(CUevent event, CUcontext context)
     struct cudasim_operation *operation = stream ? cudasim_operation_new(CUDASIM_OPERATION_EVENT_RECORD) : NULL;
     if (!operation)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    event->references++; /* the operation's, should it not be queued */
+    event->references++; /* the operation's reference, in case it is freed unqueued */
     operation->event = event;
     if (after_all_streams(operation, context)) {
         cudasim_operation_free(operation);
@@ -259,7 +262,7 @@ CUresult cudasim_cuEventQuery(CUevent hEvent)
     if (event) {
         cudasim_scheduler()->poll(!cudasim_reached(event->position));
         bool ready = cudasim_reached(event->position);
-        /* A query may lag behind, but never behind what the host has been told already. */
+        /* A query may lag, but never behind progress that the host already knows of. */
         CUstream stream = event->position.stream;
         if (ready && stream && event->position.number > stream->told &&
             cudasim_scheduler()->deny_query(&event->denials))
@@ -303,7 +306,7 @@ CUresult cudasim_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUe
     return result;
 }
 
-/* The same, of before CUDA 12.8. */
+/* The same call, from before CUDA 12.8. */
 #undef cuEventElapsedTime
 CUresult cudasim_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {

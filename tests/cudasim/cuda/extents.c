@@ -11,14 +11,14 @@
 #include "memory.h"
 
 /*
- * New extents take new offsets (a file has 2^46 bytes of them); only a kept extent's offset is used
- * again.
+ * New extents take new offsets, of which a file has 2^46 bytes. Only a kept extent's offset is
+ * reused.
  */
 #define FILE_BYTES ((off_t)1 << 46)
 #define POISON_BLOCK ((size_t)256 << 10)
 /*
- * Pages of extents that were given back are kept up to this, for the next extent of the same size:
- * poisoning them again costs a third of what the kernel takes for new ones.
+ * At most these bytes of returned extents keep their pages for the next extent of the same size.
+ * Poisoning them again costs a third of the time that the kernel takes for new ones.
  */
 #define KEPT_BYTES ((size_t)512 << 20)
 #define KEPT_EXTENTS 256
@@ -39,7 +39,10 @@ struct memory_file {
 static struct memory_file files[2] = {{.name = "cudasim-device"}, {.name = "cudasim-host"}};
 static unsigned char *poison_block;
 
-/* A device's memory is no file of the program's: its limit on files is no limit here. */
+/*
+ * A device's memory is not a file of the program, so the program's limit on file sizes must not
+ * apply.
+ */
 static struct rlimit lift_file_limit(void)
 {
     struct rlimit before = {RLIM_INFINITY, RLIM_INFINITY}, lifted;
@@ -88,7 +91,7 @@ static bool make_poison_block(void)
     return true;
 }
 
-/* Writing through the descriptor costs no page faults, which writing through a mapping would. */
+/* Writes through the descriptor, which costs no page faults. A write through a mapping would. */
 static bool poison_extent(int descriptor, off_t offset, size_t bytes)
 {
     const struct rlimit limit = lift_file_limit();
@@ -106,7 +109,7 @@ static bool poison_extent(int descriptor, off_t offset, size_t bytes)
     return bytes == 0;
 }
 
-/* The offset of a kept extent of this size, which is kept no more; -1 when there is none. */
+/* Takes a kept extent of this size out of the list. Returns its offset, or -1 without one. */
 static off_t take_kept(struct memory_file *file, size_t bytes)
 {
     for (size_t i = 0; i < file->kept_count; i++) {
@@ -123,7 +126,7 @@ static off_t take_kept(struct memory_file *file, size_t bytes)
 static void drop_pages(const struct memory_file *file, off_t offset, size_t bytes)
 {
     /*
-     * Where punching a hole fails the pages stay until the process ends, and are never seen again.
+     * Where punching a hole fails, the pages stay until the process ends and are never used again.
      */
     int ignored = fallocate(file->descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, (off_t)bytes);
     (void)ignored;
@@ -175,8 +178,8 @@ int cudasim_extent_descriptor(bool host, off_t offset)
 }
 
 /*
- * The lock lives with the open file that the descriptor is of, in whatever process that ends up: it
- * is gone when the last duplicate is closed.
+ * The lock belongs to the descriptor's open file, in any process that holds it. It is gone when the
+ * last duplicate is closed.
  */
 bool cudasim_extent_hold(int descriptor, off_t offset, size_t bytes)
 {

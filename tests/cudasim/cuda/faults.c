@@ -42,7 +42,9 @@ static struct fault faults[MAX_FAULTS];
 static size_t fault_count;
 static pthread_once_t parse_once = PTHREAD_ONCE_INIT;
 
-/* The entry point's name without _ptsz or _ptds, and without its version when `drop_version`. */
+/*
+ * Copies the entry point's name without _ptsz or _ptds, and without its version if `drop_version`.
+ */
 static void plain_name(const char *name, bool drop_version, char *plain, size_t room)
 {
     snprintf(plain, room, "%s", name);
@@ -115,7 +117,7 @@ static void parse_faults(void)
     free(list);
 }
 
-/* Where a call makes memory; only cuMemCreate tells the two apart. */
+/* Returns the place where a call makes memory. Only cuMemCreate distinguishes the two. */
 static enum fault_place place_of(unsigned int entry, const void *params)
 {
     if (entry != CUDASIM_CALL_cuMemCreate)

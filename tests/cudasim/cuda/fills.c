@@ -1,6 +1,6 @@
 /*
- * Fills (cuMemset...). All are queued; only one whose target is pinned host memory is waited for
- * when the call takes no stream.
+ * Fills (cuMemset...). All are queued. A call without a stream waits only for a fill of pinned host
+ * memory.
  */
 #include "engine.h"
 #include "entries.h"

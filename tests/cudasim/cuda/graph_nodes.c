@@ -1,6 +1,6 @@
 /*
- * Graphs by their nodes: made one by one, changed one by one, children among them; and launched by
- * kernels. What a node names must lead to memory of the right kind when the driver looks
+ * Graphs by their nodes: nodes are made and changed one by one, children among them, and kernels
+ * launch graphs. Addresses of a node must lead to memory of the right kind when the driver looks
  * (graphs.h).
  */
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "guard.h"
 #include "memory.h"
 
-/* ---- what lies at the addresses ---- */
+/* ---- kinds of memory at addresses ---- */
 
 enum cudasim_look cudasim_look_at(uintptr_t address)
 {
@@ -65,7 +65,7 @@ bool cudasim_nodes_may_replace(const struct cudasim_node_list *mine, const struc
     return !a && !b;
 }
 
-/* Each is known by the name of the one in its place. */
+/* Gives each node of `to` the `origin` of the node in its place in `from`. */
 static void take_names(const struct cudasim_node_list *to, const struct cudasim_node_list *from)
 {
     CUgraphNode a = TAILQ_FIRST(to), b = TAILQ_FIRST(from);
@@ -103,8 +103,8 @@ CUgraphNode cudasim_node_of(const struct cudasim_node_list *nodes, CUgraphNode o
 /* ---- copies and fills ---- */
 
 /*
- * Of one row, between addresses. False: something else, or memory that is not what the call says it
- * is. [locked]
+ * Reads a copy of one row between addresses. Returns false for any other copy, and for memory that
+ * is not of the kind that the call names. [locked]
  */
 static bool read_copy(const CUDA_MEMCPY3D *params, struct cudasim_copy *copy)
 {
@@ -143,8 +143,8 @@ static bool read_fill(const CUDA_MEMSET_NODE_PARAMS *params, struct cudasim_fill
 }
 
 /*
- * The operation in its new form takes the place of the node's, if what it names is of the kinds
- * that the node knows. `anew`: it may know others then.
+ * Replaces the node's operation by its new form, if its memory has the kinds that the node knows.
+ * With `anew` the kinds may differ.
  */
 static CUresult set_operation(CUgraphNode node, struct cudasim_operation now, bool anew)
 {
@@ -164,7 +164,7 @@ static CUresult set_copy(CUgraphNode node, const CUDA_MEMCPY3D *params, bool ane
     return read_copy(params, &now.copy) ? set_operation(node, now, anew) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Of the form that it had (cuda.h has it so of executable graphs). */
+/* Changes a fill. Without `anew` its shape must stay, as cuda.h demands for executable graphs. */
 static CUresult set_fill(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params, bool anew)
 {
     if (!node || node->child || node->operation->kind != CUDASIM_OPERATION_FILL)
@@ -179,7 +179,7 @@ static CUresult set_fill(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params
     return set_operation(node, now, anew);
 }
 
-/* A node of an executable graph has been changed, or not. [locked] */
+/* Notes a change of an executable graph, unless it failed. Returns `result`. [locked] */
 static CUresult changed(CUgraphExec executable, CUresult result)
 {
     if (result == CUDA_SUCCESS)
@@ -230,8 +230,8 @@ CUresult cudasim_cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET
 /* ---- new nodes ---- */
 
 /*
- * Whether nodes that a new one comes after are the graph's; then it does, since a graph's nodes run
- * in the order in which they came. [locked]
+ * Returns whether the dependencies of a new node are nodes of the graph. Order follows from that,
+ * because a graph's nodes run in the order in which they were added. [locked]
  */
 static bool are_in(CUgraph graph, const CUgraphNode *dependencies, size_t count)
 {
@@ -246,7 +246,7 @@ static bool are_in(CUgraph graph, const CUgraphNode *dependencies, size_t count)
     return true;
 }
 
-/* Adds it at the end; owns the operation, also when it fails. [locked] */
+/* Adds a node at the end. Takes ownership of the operation, also when it fails. [locked] */
 static CUresult add_node(CUgraph graph, const CUgraphNode *dependencies, size_t count,
                          struct cudasim_operation *operation, CUgraphNode *made)
 {
@@ -299,7 +299,7 @@ CUresult cudasim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, 
     return result;
 }
 
-/* The child becomes a graph of the node's own. */
+/* Copies the child into a graph of the node's own. */
 CUresult cudasim_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                           size_t numDependencies, CUgraph childGraph)
 {
@@ -351,7 +351,7 @@ CUresult cudasim_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgr
     return result;
 }
 
-/* ---- attributes of kernels: whether other kernels may change them ---- */
+/* ---- attributes of kernels: may other kernels change them? ---- */
 
 static bool has_attribute(CUgraphNode node, CUkernelNodeAttrID attribute)
 {
@@ -418,7 +418,7 @@ CUresult cudasim_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hN
     return cudasim_cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, &nodeParams->memcpy.copyParams, NULL);
 }
 
-/* ---- launched by kernels ---- */
+/* ---- graphs that kernels launch ---- */
 
 CUresult cudasim_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
 {
@@ -443,8 +443,8 @@ static void run_nodes(const struct cudasim_node_list *nodes)
 }
 
 /*
- * The graph may run at any time from the kernel's call on; here it does so within that. The kernel
- * must be of a graph, too (CUDA's programming guide).
+ * The graph may run at any time from the kernel's call on; here it runs within the call. The kernel
+ * must also belong to a graph (CUDA's programming guide).
  */
 int cudasim_graph_launch(void *executable)
 {

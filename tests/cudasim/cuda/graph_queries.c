@@ -1,4 +1,4 @@
-/* What a graph's nodes are. */
+/* Queries about a graph's nodes. */
 #include "engine.h"
 #include "entries.h"
 #include "graphs.h"

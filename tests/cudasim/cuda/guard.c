@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 
 /*
- * Read by the signal handler without a lock: `size` is written last when a range comes, and first
- * when it goes.
+ * The signal handler reads this without a lock. So `size` is written last when a range is added,
+ * and first when it is removed.
  */
 struct guarded_range {
     _Atomic uintptr_t base;
@@ -70,8 +70,8 @@ static void on_fault(int signal_number, siginfo_t *info, void *machine_state)
         previous->sa_sigaction(signal_number, info, machine_state);
     } else if (previous->sa_handler == SIG_DFL || previous->sa_handler == SIG_IGN) {
         /*
-         * Returning runs the faulting instruction again, which now ends the process as it would
-         * have without the simulator.
+         * A return runs the faulting instruction again. It now ends the process as without the
+         * simulator.
          */
         signal(signal_number, SIG_DFL);
     } else {

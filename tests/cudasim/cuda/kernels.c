@@ -18,7 +18,7 @@
 #define KERNEL_TAG 0x6b65726eu
 #define FUNCTION_TAG 0x66756e63u
 
-/* A cubin, announced to the subscriber when its first kernel is used. */
+/* A cubin. The subscriber learns of it when its first kernel is used. */
 struct cudasim_image {
     const void *cubin;
     size_t bytes;
@@ -93,7 +93,7 @@ struct cudasim_kernel_entry *cudasim_kernel_of_function(CUfunction function)
     return kernel->tag == KERNEL_TAG ? kernel->entry : NULL;
 }
 
-/* The kernel of a handle that must be of the kind asked for. */
+/* Returns the kernel of a handle, or NULL if the handle is of the other kind. */
 static struct cudasim_kernel_entry *entry_of_kernel(CUkernel kernel)
 {
     return kernel && kernel->tag == KERNEL_TAG ? kernel->entry : NULL;
@@ -114,8 +114,8 @@ void cudasim_kernel_first_use(struct cudasim_kernel_entry *entry)
 /* ---- launches ---- */
 
 /*
- * Where parameter i's bytes are: in the caller's array of pointers, or inside the packed buffer
- * that `extra` names.
+ * Returns the address of parameter i's bytes: in the caller's array of pointers, or in the packed
+ * buffer of `extra`.
  */
 static const void *parameter_source(const struct cudasim_param *param, uint32_t index, void **params,
                                     const unsigned char *packed, size_t packed_bytes)
@@ -139,7 +139,8 @@ static bool packed_parameters(void **extra, const unsigned char **buffer, size_t
 }
 
 /*
- * Copies the parameters into the operation: the caller's may change as soon as the launch returns.
+ * Copies the parameters into the operation, because the caller may change its own after the launch
+ * returns.
  */
 static CUresult copy_parameters(struct cudasim_operation *operation, void **params, void **extra)
 {
@@ -167,8 +168,9 @@ static CUresult copy_parameters(struct cudasim_operation *operation, void **para
 }
 
 /*
- * Memory of another device that the parameters name and that this one may not use, or 0. As it is
- * when the kernel is launched; a device's accesses are known by parameters here, as everywhere.
+ * Returns an address of another device's memory that the parameters name and this device may not
+ * use, or 0. Access rights count as they are at the launch. As everywhere here, the parameters show
+ * a device's accesses.
  */
 static uintptr_t find_unreachable(const struct cudasim_operation *operation, int device)
 {
@@ -195,8 +197,8 @@ static bool valid_shape(const struct cudasim_launch *launch)
 }
 
 /*
- * Before the launch is queued, so that what other threads do because of the one before it is queued
- * in between.
+ * Delays the caller before its launch is queued. Other threads' reactions to the launch before it
+ * are then queued in between.
  */
 static void hold_up_the_caller(void)
 {
@@ -208,8 +210,7 @@ static void hold_up_the_caller(void)
 }
 
 /*
- * The stream's queue is full: the caller stands in the call meanwhile. The lock is released
- * meanwhile.
+ * Makes the caller wait in the call while the stream's queue is full. Releases the lock meanwhile.
  */
 static CUresult wait_for_room(CUstream stream)
 {
@@ -335,7 +336,10 @@ CUresult cudasim_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
     return CUDA_SUCCESS;
 }
 
-/* The attributes that do not depend on compiled code; the sizes are those of a small kernel. */
+/*
+ * Returns an attribute that does not depend on compiled code. The sizes are those of a small
+ * kernel.
+ */
 static CUresult function_attribute(const struct cudasim_kernel_entry *entry, int *value, CUfunction_attribute attribute)
 {
     if (!entry || !value)
@@ -372,8 +376,8 @@ CUresult cudasim_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunc
 }
 
 /*
- * Limits and cache preferences change how a kernel runs on a device, not what it computes: they are
- * accepted and have no effect.
+ * Limits and cache preferences change how a kernel runs on a device, not its results. They are
+ * accepted without effect.
  */
 CUresult cudasim_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev)
 {

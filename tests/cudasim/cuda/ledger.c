@@ -14,7 +14,7 @@
 #include "kernels.h"
 #include "trace.h"
 
-/* A name that is counted; `name` is a constant of the process. */
+/* A counted name; `name` is a constant of the process. */
 struct name_count {
     const char *name;
     unsigned long count;
@@ -35,7 +35,7 @@ struct fault_site {
 static _Atomic unsigned long calls[CUDASIM_CALL_COUNT];
 static atomic_bool disowned;
 
-/* Everything below: under this lock, which is taken after the device lock where both are held. */
+/* Guards everything below. It is taken after the device lock where both are held. */
 static pthread_mutex_t ledger_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct name_table runtime_calls, unsupported_calls;
 static long objects[CUDASIM_OBJECT_COUNT];
@@ -318,8 +318,8 @@ static bool any_call(void)
 }
 
 /*
- * A program may end inside a signal handler that interrupted a call: its lock is then never given
- * back. After a second the ledger is written without it.
+ * A program may end inside a signal handler that interrupted a call. Its lock is then never given
+ * back, so the ledger is written without the lock after a second.
  */
 static bool lock_for_a_second(pthread_mutex_t *mutex)
 {
@@ -330,7 +330,7 @@ static bool lock_for_a_second(pthread_mutex_t *mutex)
 }
 
 /*
- * A process that never called the driver writes nothing: it may be a child that only inherited the
+ * A process that never called the driver writes nothing. It may be a child that only inherited the
  * environment.
  */
 __attribute__((destructor)) static void write_at_exit(void)

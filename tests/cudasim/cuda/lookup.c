@@ -66,8 +66,8 @@ struct export
 };
 
 /*
- * Only the names and addresses matter here, so each function is declared as a bare symbol under a
- * local alias.
+ * Only names and addresses matter here, so each function is declared as a bare symbol under a local
+ * alias.
  */
 #define DECLARE_SYMBOL(exported) extern char exported##_symbol[] __asm__(#exported);
 #define CUDASIM_ENTRY(needs, name, parameters, arguments) DECLARE_SYMBOL(name)
@@ -94,7 +94,7 @@ static struct export exports[] = {
 
 #define EXPORTS (sizeof exports / sizeof *exports)
 
-/* Whether a driver of this version has the function at all. */
+/* Returns whether a driver of this version has the function. */
 static bool is_there(const char *name)
 {
 #if CUDASIM_CUDA_VERSION < 13000
@@ -123,7 +123,7 @@ static void sort_exports(void)
     qsort(exports, EXPORTS, sizeof *exports, by_name);
 }
 
-/* The first export that does not come before the name. */
+/* Returns the index of the first export that is not before the name in order. */
 static size_t first_from(const char *name)
 {
     size_t low = 0, high = EXPORTS;
@@ -139,8 +139,8 @@ static size_t first_from(const char *name)
 }
 
 /*
- * What follows the base in an exported name: nothing or _v2 and so on, and then nothing or a twin's
- * suffix. False: it is another name.
+ * Reads the rest of an exported name after its base: an optional version (_v2 and so on), then an
+ * optional twin's suffix. Returns false for another name.
  */
 static bool read_suffix(const char *suffix, unsigned *version, bool *twin)
 {
@@ -154,9 +154,9 @@ static bool read_suffix(const char *suffix, unsigned *version, bool *twin)
 }
 
 /*
- * The newest version of a base name that is implemented, else the newest at all; in its per-thread
- * form when asked for and when there is one. The real driver goes by the version of CUDA that is
- * asked for, and its runtime asks for the one that it knows.
+ * Returns the newest implemented version of a base name, else the newest. It is the per-thread form
+ * if that is asked for and exists. The real driver goes by the CUDA version in the call. Its
+ * runtime asks for the version that it knows.
  */
 static void *find_newest(const char *base, bool per_thread)
 {
@@ -188,6 +188,6 @@ CUresult cudasim_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVer
     *pfn = find_newest(symbol, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0);
     if (symbolStatus)
         *symbolStatus = *pfn ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-    /* With a status to look at, a name that is not found is no error of the call. */
+    /* With a status to report it, a missing name is no error of the call. */
     return *pfn || symbolStatus ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }

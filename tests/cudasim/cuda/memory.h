@@ -24,7 +24,7 @@
 #define CUDASIM_POISON 0xfffcdeadu
 #define CUDASIM_PAGE 4096u
 
-/* ---- what is where ---- */
+/* ---- address ranges ---- */
 
 enum cudasim_range_kind {
     CUDASIM_RANGE_PLAIN,

@@ -1,7 +1,7 @@
 /*
- * Modules and libraries. The simulator can't run an image's code; loading one gives a handle whose
- * kernels are found by name among those that the program registered (same source, compiled for the
- * host). A name that no host code exists for is not found.
+ * Modules and libraries. The simulator can't run an image's code. A loaded image gives a handle.
+ * Its kernels are found by name among those that the program registered (same source, compiled for
+ * the host). A name without host code is not found.
  */
 #include <stdlib.h>
 

@@ -26,9 +26,9 @@ void cudasim_notify_api(const struct cudasim_api_event *event)
 }
 
 /*
- * The real driver tells of resources with a lock of its own held, which other calls take too (seen
- * on an H200: a subscriber that waits in such a callback for a thread that is inside cuEventCreate
- * or cuEventRecord waits for ever). Recursive: the subscriber may call the driver.
+ * The real driver holds a lock of its own during resource callbacks, and other calls take it too.
+ * On an H200 a subscriber waited for ever in such a callback for a thread inside cuEventCreate or
+ * cuEventRecord. Recursive: the subscriber may call the driver.
  */
 static pthread_mutex_t driver_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 

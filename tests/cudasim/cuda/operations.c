@@ -1,4 +1,4 @@
-/* What one operation does when it runs, and what a fault in it means for its context. */
+/* How one operation runs, and how a fault in it is reported. */
 #include <string.h>
 
 #include "engine.h"
@@ -8,8 +8,8 @@
 #include "memory.h"
 
 /*
- * One side of a copy, or a fill, seen as `units`: bytes when it is one row, rows otherwise. A piece
- * is a run of units.
+ * Returns the number of `units` of one side of a copy, or of a fill: bytes if it is one row, rows
+ * otherwise. A piece is a run of units.
  */
 static size_t box_units(const struct cudasim_box *box)
 {
@@ -147,8 +147,8 @@ void cudasim_operation_run_in_kernel(struct cudasim_operation *operation)
 }
 
 /*
- * Copies of whole pages that nothing ever wrote are not wrong by themselves, but a test may want to
- * know of them.
+ * Counts copies of whole pages that were never written. They are not wrong by themselves, but a
+ * test may check for them.
  */
 static void count_poison_source(void *argument)
 {
@@ -160,11 +160,11 @@ static void count_poison_source(void *argument)
 }
 
 /*
- * ThreadSanitizer is not told of what a D2H reads. The D2H of an eviction that an access has
- * cancelled goes on reading the span while the program writes to it, and its copy counts for
- * nothing; reporting that, word by word, took a kernel of a megabyte half a minute, suppressed or
- * not. The seeds, not ThreadSanitizer, show that what does count is ordered. What a D2H writes is
- * looked at like everything else.
+ * ThreadSanitizer does not see the reads of a D2H. When an access cancels an eviction, its D2H goes
+ * on reading the span while the program writes to it. That copy is never used. Reporting it word by
+ * word took a kernel of a megabyte half a minute, suppressed or not. The seeds, not
+ * ThreadSanitizer, show that the copies in use are ordered. ThreadSanitizer checks the writes of a
+ * D2H like all others.
  */
 #ifdef __SANITIZE_THREAD__
 void AnnotateIgnoreReadsBegin(const char *file, int line);
@@ -216,7 +216,7 @@ void cudasim_operation_run(struct cudasim_operation *operation, size_t piece, si
 }
 
 /*
- * A word that can't be read counts as met: the operation then runs, reads it again and reports the
+ * A word that can't be read counts as met. The operation then runs, reads it again and reports the
  * fault.
  */
 bool cudasim_wait_value_met(const struct cudasim_operation *operation)

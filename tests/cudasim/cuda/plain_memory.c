@@ -9,7 +9,7 @@
 #include "ledger.h"
 #include "memory.h"
 
-/* What cuMemAlloc's bytes are rounded up to in the books. */
+/* An allocation of cuMemAlloc counts as a multiple of these bytes. */
 #define PLAIN_UNIT ((size_t)512)
 #define PITCH_UNIT ((size_t)512)
 
@@ -80,7 +80,9 @@ CUresult cudasim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Wi
     return result;
 }
 
-/* Of cuMemAlloc's memory alone. Nobody opens it: cuIpcOpenMemHandle is not simulated. */
+/*
+ * Only for memory of cuMemAlloc. No process opens the handle: cuIpcOpenMemHandle is not simulated.
+ */
 CUresult cudasim_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
     if (!pHandle)
@@ -96,7 +98,7 @@ CUresult cudasim_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
     return result;
 }
 
-/* Frees a plain or pooled allocation at once; the device is idle. */
+/* Frees a plain or pooled allocation at once. The device must be idle. */
 static void free_range(struct cudasim_range range)
 {
     if (range.kind == CUDASIM_RANGE_POOLED) {
@@ -163,7 +165,9 @@ static CUresult add_pinned(uintptr_t base, size_t size, enum cudasim_range_kind 
     return CUDA_SUCCESS;
 }
 
-/* Ends a pinned range of the kind that starts at the address; its size, or 0 when there is none. */
+/*
+ * Ends a pinned range of the kind that starts at the address. Returns its size, or 0 without one.
+ */
 static size_t drop_pinned(uintptr_t base, enum cudasim_range_kind kind)
 {
     const struct cudasim_range *range = cudasim_range_find(base);

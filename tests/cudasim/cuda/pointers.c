@@ -1,6 +1,6 @@
 /*
- * What the driver says about an address. As on the H200: an unmapped address fails, a host-backed
- * one says memory type host.
+ * The driver's answers about an address. As on the H200, an unmapped address fails, and a
+ * host-backed one has memory type host.
  */
 #include <string.h>
 
@@ -9,8 +9,8 @@
 #include "memory.h"
 
 /*
- * An address that a program may use on the device: a mapping counts as soon as it has been given
- * access, a graph's memory at its launch.
+ * Returns the range of an address that a program may use on the device, or NULL. A mapping counts
+ * once it has access, a graph's memory from its launch on.
  */
 static const struct cudasim_range *known_range(CUdeviceptr address)
 {
@@ -88,8 +88,8 @@ CUresult cudasim_cuPointerGetAttribute(void *data, CUpointer_attribute attribute
 }
 
 /*
- * The answers for an address that the driver does not know: the call succeeds and every answer is
- * empty.
+ * Clears an answer for an address that the driver does not know. The call succeeds, and every
+ * answer is empty.
  */
 static void clear_answer(void *data, CUpointer_attribute attribute)
 {
@@ -110,7 +110,7 @@ static void clear_answer(void *data, CUpointer_attribute attribute)
     }
     memset(data, 0, bytes);
     if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
-        *(int *)data = -2; /* what the driver says for memory of no device */
+        *(int *)data = -2; /* the driver's answer for memory of no device */
 }
 
 CUresult cudasim_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
@@ -127,7 +127,7 @@ CUresult cudasim_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_at
     return CUDA_SUCCESS;
 }
 
-/* As driver 535 has it: for mapped memory it is not supported (UCX's issue 9895). */
+/* As with driver 535, mapped memory is not supported (UCX's issue 9895). */
 CUresult cudasim_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
     if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)

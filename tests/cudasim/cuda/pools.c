@@ -1,10 +1,10 @@
 /*
- * Stream-ordered memory. A pool keeps the blocks that were freed; an allocation takes one again
- * when the free lies before it in its own stream, or has already run. The free itself is an
- * operation that fills the block with poison, so whatever still uses it without being ordered
- * before the free meets poison, or corrupts its next owner as it would on a device. A pool that may
- * not give a block to another stream because its free has run (cudaMemPoolReuseAllowOpportunistic)
- * leaves it as it was, on which programs rely that free a little too early.
+ * Stream-ordered memory. A pool keeps freed blocks. An allocation reuses one when the free lies
+ * before it in its own stream, or has already run. The free itself is an operation that fills the
+ * block with poison. A use that is not ordered before the free then meets poison. Or it corrupts
+ * the next owner, as on a device. A pool without cudaMemPoolReuseAllowOpportunistic may not give a
+ * block to another stream just because its free has run. Such a pool leaves the block as it was.
+ * Programs that free a little too early rely on that.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -22,21 +22,21 @@
 struct cudasim_pool_block {
     CUmemoryPool pool;
     uintptr_t base;
-    size_t bytes;  /* held, rounded up */
-    bool used;     /* between its allocation and its free in call order */
-    bool of_graph; /* allocated while a stream was captured: its addresses are the graph's, for good */
-    bool there;    /* of a graph's: since its graph was launched, in call order, until it is freed */
+    size_t bytes;  /* held bytes, rounded up */
+    bool used;     /* between its allocation and its free, in call order */
+    bool of_graph; /* allocated in a capture; the graph keeps its addresses for good */
+    bool there;    /* for a graph's block: between the launch of its graph and its free, in call order */
     bool was_there;
-    bool freed_in_graph; /* a graph frees it: its own, or another one */
-    bool awaits_graph;   /* its graph has not been launched since: nobody knows it, and nothing lies there */
-    struct cudasim_position free_at; /* of a block not used: the free that gave it back */
+    bool freed_in_graph;             /* a graph frees it: its own or another one */
+    bool awaits_graph;               /* not launched since its capture: unknown to the driver, and without memory */
+    struct cudasim_position free_at; /* for an unused block: the free that gave it back */
     LIST_ENTRY(cudasim_pool_block) link;
 };
 
 struct CUmemPoolHandle_st {
     uint32_t tag;
     int device;
-    bool destroyed; /* goes when its last block does */
+    bool destroyed; /* goes with its last block */
     cuuint64_t threshold;
     int follow_events, allow_opportunistic, allow_dependencies;
     cuuint64_t reserved, reserved_high, used, used_high;
@@ -99,8 +99,8 @@ static void release_block(struct cudasim_pool_block *block)
 }
 
 /*
- * Releases blocks whose free has run until the pool holds no more than `keep`. True when one was
- * released.
+ * Releases blocks whose free has run, until the pool holds at most `keep` bytes. Returns true when
+ * a block was released.
  */
 static bool trim(CUmemoryPool pool, cuuint64_t keep)
 {
@@ -147,7 +147,8 @@ bool cudasim_pools_release_idle(int device)
 }
 
 /*
- * A free block that the stream may use now, the smallest that fits without wasting as much again.
+ * Returns the smallest free block that the stream may use now, or NULL. It is at most twice as
+ * large as needed.
  */
 static struct cudasim_pool_block *reusable_block(CUmemoryPool pool, size_t bytes, CUstream stream)
 {
@@ -186,8 +187,8 @@ static struct cudasim_pool_block *new_block(CUmemoryPool pool, size_t bytes)
 }
 
 /*
- * Finds or makes a block; when the device is full, first with what idle blocks hold, then with what
- * pending frees will give back.
+ * Finds or makes a block. On a full device it first releases idle blocks, and then waits for
+ * pending frees.
  */
 static struct cudasim_pool_block *obtain_block(CUmemoryPool pool, size_t bytes, CUstream stream)
 {
@@ -230,8 +231,8 @@ static void set_access(const struct cudasim_pool_block *block, int protection)
 static void give_to_graph(struct cudasim_pool_block *block)
 {
     block->of_graph = block->awaits_graph = true;
-    cudasim_ledger_object(CUDASIM_OBJECT_POOLED, -1); /* there is nothing yet */
-    block->pool->used -= block->bytes;                /* nor is it the pool's */
+    cudasim_ledger_object(CUDASIM_OBJECT_POOLED, -1); /* nothing is there yet */
+    block->pool->used -= block->bytes;                /* the pool does not use it either */
     set_access(block, PROT_NONE);
 }
 
@@ -274,7 +275,7 @@ bool cudasim_pool_block_goes(struct cudasim_pool_block *block)
     return was_there;
 }
 
-/* An allocation or a free of a graph's memory: in the graph, or of its memory from outside. */
+/* Queues an allocation or a free of a graph's memory, inside the graph or outside it. */
 static CUresult submit(enum cudasim_operation_kind kind, struct cudasim_pool_block *block, CUstream stream)
 {
     struct cudasim_operation *operation = cudasim_operation_new(kind);
@@ -343,7 +344,7 @@ static CUresult free_in_graph(struct cudasim_pool_block *block, CUstream stream)
     return submit(CUDASIM_OPERATION_GRAPH_FREE, block, stream);
 }
 
-/* Its next launch allocates it again. */
+/* Frees a graph's memory outside the graph. The graph's next launch allocates it again. */
 static CUresult free_from_outside(struct cudasim_pool_block *block, CUstream stream)
 {
     if (!cudasim_pool_block_goes(block))
@@ -375,7 +376,7 @@ CUresult cudasim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     else
         is_plain = !stream->capture;
     cudasim_unlock();
-    /* A plain allocation may be freed so too: the driver then frees it as cuMemFree does. */
+    /* A plain allocation may be freed so too. The driver then frees it as cuMemFree does. */
     return is_plain ? cudasim_cuMemFree_v2(dptr) : result;
 }
 

@@ -1,4 +1,4 @@
-/* One sorted table of every address range that holds simulated or pinned memory. */
+/* One sorted table of all address ranges that hold simulated or pinned memory. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@ static struct cudasim_range *table;
 static size_t count, room;
 static uint64_t next_id = 1;
 
-/* The index of the first range that ends above the address. */
+/* Returns the index of the first range that ends above the address. */
 static size_t first_above(uintptr_t address)
 {
     size_t low = 0, high = count;

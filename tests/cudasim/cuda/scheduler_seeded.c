@@ -1,9 +1,9 @@
 /*
- * The adversarial scheduler. Nothing runs by itself: operations run one at a time, on the thread of
- * a caller that waits, polls, or happens to make an API call, and which one runs next is picked
- * from the seed among those that the ordering allows. A seed also picks a mood, a bias that uniform
- * choice would seldom produce for long. Large copies and fills run in pieces, forwards or
- * backwards, so that whatever is not ordered against them can come in between.
+ * The adversarial scheduler. Nothing runs by itself. Operations run one at a time, on the thread of
+ * a caller that waits, polls or makes an API call. The seed picks the next one among those that the
+ * ordering allows. A seed also picks a mood, a bias that uniform choice would seldom produce for
+ * long. Large copies and fills run in pieces, forwards or backwards. So unordered operations can
+ * come in between.
  */
 #include <sched.h>
 #include <unistd.h>
@@ -19,18 +19,17 @@ enum mood {
     MOOD_COMPUTE_LAST,  /* kernels and fills only when nothing else can run */
     MOOD_NEWEST_FIRST,  /* the operation issued last among the heads of the streams */
     MOOD_STARVE_STREAM, /* one stream only when nothing else can run */
-    MOOD_RANKED,        /* streams have ranks, the highest runs; the one that ran gets a new rank now and then */
+    MOOD_RANKED,        /* streams have ranks, and the highest runs; that stream sometimes gets a new rank */
     MOOD_LATE_ONES,     /* some operations, anywhere, only when nothing else can run */
-    MOOD_HOST_AHEAD,    /* uniform, but nothing runs before somebody must wait */
-    MOOD_EAGER,         /* everything that can run does so at each call */
+    MOOD_HOST_AHEAD,    /* uniform, but nothing runs before a caller waits or polls */
+    MOOD_EAGER,         /* every operation that can run does so at each call */
     MOOD_COUNT,
 };
 
-/* A piece of a copy that is smaller than this is not worth cutting further. */
+/* A copy or fill of less than twice these bytes is not cut. */
 #define MIN_PIECE_BYTES 64u
 /*
- * A seed changes an unlucky choice now and then even in a strong mood, so that no mood hides a bug
- * that needs one exception.
+ * One choice in this many ignores the mood, so that no mood hides a bug that needs one exception.
  */
 #define EXCEPTION_ONE_IN 16u
 #define MAX_DENIALS 3
@@ -42,11 +41,12 @@ enum mood {
 static bool seeded;
 static uint64_t random_state;
 static enum mood mood;
-static uint64_t starved_stream;        /* any number: which stream, or which operations, the mood dislikes */
+/* a random number that picks the stream, or the operations, that the mood dislikes */
+static uint64_t starved_stream;
 static unsigned int functions_running; /* host functions, which run without the lock */
 static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
 
-/* Spreads a number over all 64 bits. */
+/* Mixes a number over all 64 bits. */
 static uint64_t mix(uint64_t value)
 {
     value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -80,7 +80,7 @@ static bool is_copy(const struct cudasim_operation *operation, enum cudasim_dire
     return operation->kind == CUDASIM_OPERATION_COPY && operation->copy.direction == direction;
 }
 
-/* Whether the mood would rather run anything else. */
+/* Returns whether the mood prefers any other operation. */
 static bool disliked(const struct cudasim_operation *operation, size_t stream_count)
 {
     switch (mood) {
@@ -100,8 +100,8 @@ static bool disliked(const struct cudasim_operation *operation, size_t stream_co
 }
 
 /*
- * Keeps the `count`-th candidate with probability 1/count: in the end every candidate was equally
- * likely.
+ * Keeps the `count`-th candidate with probability 1/count, so in the end every candidate was
+ * equally likely.
  */
 static void consider(struct cudasim_operation **choice, unsigned int *count, struct cudasim_operation *candidate)
 {
@@ -109,7 +109,7 @@ static void consider(struct cudasim_operation **choice, unsigned int *count, str
         *choice = candidate;
 }
 
-/* A stream's rank: a random number that holds until the stream is given another. */
+/* Returns a stream's rank, a random number that holds until the stream gets another. */
 static uint64_t rank_of(CUstream stream)
 {
     if (!stream->rank)
@@ -198,8 +198,8 @@ static void step(struct cudasim_operation *operation)
 }
 
 /*
- * Lets the other threads of the program in, now and then: the one that drives would otherwise keep
- * the lock until it is done.
+ * Lets the program's other threads in now and then. Otherwise the driving thread would keep the
+ * lock until it is done.
  */
 static void yield_sometimes(void)
 {
@@ -211,8 +211,8 @@ static void yield_sometimes(void)
 }
 
 /*
- * A waiting thread now and then comes back late, as one that lost its processor would: the others
- * run on meanwhile.
+ * A waiting thread now and then returns late, like one that lost its processor. The others run on
+ * meanwhile.
  */
 static void come_back_late(void)
 {
@@ -291,7 +291,7 @@ static bool seeded_prepare(CUstream stream)
     return true;
 }
 
-/* Nothing runs at submission: the callers above decide when. */
+/* Nothing runs at submission. The functions above decide when operations run. */
 static void seeded_submitted(CUstream stream)
 {
     (void)stream;

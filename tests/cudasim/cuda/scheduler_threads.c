@@ -1,12 +1,15 @@
 /*
- * The scheduler of real time: each stream has a worker thread that runs its operations in order,
- * and two copy engines, one for each direction, run one copy at a time. A copy takes at least its
- * bytes over the configured rate. While one copy follows another without a gap on an engine that
- * mappings are made with, D2H on an H200 and H2D on two H100 (shim/cuda/copy_gate.h), a mapping
- * takes a time slice of it. An engine stays with a stream whose copies follow one another, however
- * many there are and whatever they are in: another stream's copy has its turn when that one has
- * none that could begin, or has waited for a memory word, if only for one that had its value
- * already (an H100; tests/results/README.md#turns-on-the-copy-engine).
+ * The scheduler of real time. Each stream has a worker thread that runs its operations in order.
+ * Two copy engines, one for each direction, run one copy at a time. A copy takes at least its bytes
+ * over the configured rate.
+ *
+ * Mappings are made with an engine: D2H on an H200, H2D on two H100 (shim/cuda/copy_gate.h). While
+ * one copy follows another there without a gap, a mapping takes a time slice of the engine.
+ *
+ * An engine stays with a stream whose copies follow one another, whatever their number and
+ * functions. Another stream's copy gets its turn when that stream has no copy that could begin. It
+ * also gets its turn after that stream waited for a memory word, even if the word already had its
+ * value (an H100; tests/results/README.md#turns-on-the-copy-engine).
  */
 #include <errno.h>
 #include <signal.h>
@@ -18,17 +21,17 @@
 #include "trace.h"
 
 /*
- * How often a wait for a memory word looks at it, and how often a waiting host thread looks whether
- * anything still moves.
+ * The intervals at which a wait for a memory word reads it, and at which a waiting host thread
+ * checks for progress.
  */
 #define WORD_POLL_NS 200000
 #define STILL_CHECK_NS 50000000
 
 /* All under the device lock. */
 static bool engine_busy[CUDASIM_DIRECTION_COUNT];
-static CUstream
-    copied_last[CUDASIM_DIRECTION_COUNT];       /* may be gone: looked up among the streams, and never followed else */
-static bool gives_way[CUDASIM_DIRECTION_COUNT]; /* that stream has waited for a word since */
+/* May be gone: it is compared with the list of streams, and never followed otherwise. */
+static CUstream copied_last[CUDASIM_DIRECTION_COUNT];
+static bool gives_way[CUDASIM_DIRECTION_COUNT];                 /* that stream has since waited for a word */
 static pthread_cond_t host_progress = PTHREAD_COND_INITIALIZER; /* host threads that wait for a position */
 
 static bool uses_engine(const struct cudasim_operation *operation)
@@ -43,7 +46,7 @@ static bool same_engine(const struct cudasim_operation *one, const struct cudasi
            one->stream->context->device == other->stream->context->device;
 }
 
-/* Whether the stream goes on with a copy of the sort without waiting for anything. */
+/* Returns whether the stream's next copy of this sort can begin without any wait. */
 static bool goes_on(CUstream stream, const struct cudasim_operation *sort)
 {
     const struct cudasim_operation *operation;
@@ -57,7 +60,7 @@ static bool goes_on(CUstream stream, const struct cudasim_operation *sort)
     return false;
 }
 
-/* Whether the stream has a copy for the engine and waits for nothing else. */
+/* Returns whether the stream's head is a copy for the engine and is ready. */
 static bool stands_ready(CUstream stream, const struct cudasim_operation *sort)
 {
     const struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
@@ -65,8 +68,9 @@ static bool stands_ready(CUstream stream, const struct cudasim_operation *sort)
 }
 
 /*
- * Whether the engine is another stream's for now: the last one's, or after that has given way
- * anybody's.
+ * Returns whether the engine is kept from the operation for another stream. The stream that copied
+ * last keeps it while it goes on. After that has given way, any other stream that stands ready
+ * comes before it.
  */
 static bool engine_is_kept(const struct cudasim_operation *operation)
 {
@@ -87,7 +91,7 @@ static bool may_start(const struct cudasim_operation *operation)
     return !uses_engine(operation) || !(engine_busy[operation->copy.direction] || engine_is_kept(operation));
 }
 
-/* The nanoseconds that the operation takes at least. */
+/* Returns the least duration of the operation, in nanoseconds. */
 static uint64_t least_time(const struct cudasim_operation *operation)
 {
     const struct cudasim_config *config = cudasim_config();
@@ -121,7 +125,7 @@ static void wake_idle_streams(void)
     pthread_cond_broadcast(&host_progress);
 }
 
-/* Sleeps on the condition for at most so long. */
+/* Sleeps on the condition for at most that many nanoseconds. */
 static void sleep_at_most(pthread_cond_t *condition, long nanoseconds)
 {
     struct timespec until;
@@ -133,8 +137,8 @@ static void sleep_at_most(pthread_cond_t *condition, long nanoseconds)
 }
 
 /*
- * Waits for the stream's wake-up; a head that waits for a memory word has nobody to signal it and
- * looks again by itself.
+ * Waits for the stream's wake-up. No thread signals a head that waits for a memory word, so its
+ * worker looks again after a while.
  */
 static void sleep_worker(CUstream stream)
 {
@@ -190,8 +194,8 @@ static void *worker_main(void *argument)
 }
 
 /*
- * Workers take no signals: those are for the program's own threads. A fault in a kernel still
- * reaches its worker.
+ * Workers block signals, which are for the program's own threads. A fault in a kernel still reaches
+ * its worker.
  */
 static int start_worker(CUstream stream)
 {
@@ -222,7 +226,9 @@ static void threads_submitted(CUstream stream)
     pthread_cond_signal(&stream->wake);
 }
 
-/* Whether nothing runs or could run: all that is queued waits, in the end, for a memory word. */
+/*
+ * Returns whether nothing runs or could run: all queued work waits, in the end, for a memory word.
+ */
 static bool standing_still(void)
 {
     CUstream stream;
@@ -272,8 +278,8 @@ static bool holds_up_mappings(const struct cudasim_operation *operation)
 }
 
 /*
- * Whether one copy that holds up mappings follows another at once: a stream that has one goes on by
- * itself with what it holds.
+ * Returns whether a copy that delays mappings follows another at once. A stream with such a copy
+ * goes on by itself with its queue.
  */
 static bool copying_goes_on(void)
 {

@@ -13,7 +13,7 @@
 
 static uint64_t next_stream_id = 1;
 
-/* The calling thread's own default stream. It is given back when the thread ends. */
+/* Holds each thread's own default stream, which is given back when the thread ends. */
 static pthread_key_t per_thread_key;
 static pthread_once_t per_thread_once = PTHREAD_ONCE_INIT;
 
@@ -30,7 +30,7 @@ static void make_per_thread_key(void)
     pthread_key_create(&per_thread_key, give_back_per_thread);
 }
 
-/* A dead stream whose queue is empty may live again: handles get reused, as real ones do. */
+/* Returns a dead stream with an empty queue, which may live again. Real handles are reused too. */
 static CUstream reusable_stream(void)
 {
     CUstream stream;
@@ -231,7 +231,7 @@ CUresult cudasim_cuStreamGetDevice(CUstream hStream, CUdevice *device)
     return stream && device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Queues an operation made for the call, or answers why not. */
+/* Queues an operation made for the call, or returns the error. */
 static CUresult submit_to_handle(struct cudasim_operation *operation, CUstream handle)
 {
     if (!operation)
@@ -261,7 +261,7 @@ CUresult cudasim_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
     return submit_to_handle(operation, hStream);
 }
 
-/* A stream callback is told the stream and its status beside its own data. */
+/* A stream callback gets the stream and its status beside its own data. */
 struct stream_callback {
     CUstreamCallback function;
     CUstream stream;

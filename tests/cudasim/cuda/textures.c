@@ -1,6 +1,6 @@
 /*
- * Texture objects over linear device memory. As on a GPU an object is a small number, so that
- * nothing that a kernel is given shows the address. (Of arrays there are none here.)
+ * Texture objects over linear device memory. As on a GPU an object is a small number, so no kernel
+ * parameter shows the address. Arrays do not exist here.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 
 #define TEXTURES_MAX 256
 
-static _Atomic uintptr_t behind[TEXTURES_MAX]; /* by object, less one; 0: there is none */
+static _Atomic uintptr_t behind[TEXTURES_MAX]; /* indexed by object - 1; 0: unused */
 
 static bool is_memory(CUdeviceptr address)
 {

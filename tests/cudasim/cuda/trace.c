@@ -106,7 +106,7 @@ void cudasim_trace_before_fork(void)
 {
     pthread_mutex_lock(&line_lock);
     if (file)
-        fflush(file); /* or the child would write the parent's buffered lines once more */
+        fflush(file); /* otherwise the child would write the parent's buffered lines again */
 }
 
 void cudasim_trace_after_fork(bool in_child)
@@ -121,7 +121,7 @@ void cudasim_trace_after_fork(bool in_child)
 
 void cudasim_trace_flush(void)
 {
-    /* At the end of the process: a thread that was stopped inside a line must not stop the end. */
+    /* A thread that was stopped inside a line must not stop the end of the process. */
     if (!tracing() || pthread_mutex_trylock(&line_lock))
         return;
     fflush(file);

@@ -1,7 +1,7 @@
 /*
  * The entry points that are exported but not implemented. Each is defined under a name of its own
- * and exported under the real one, because cuda.h declares the real one with parameters that
- * nothing here looks at.
+ * and exported under the real one. cuda.h declares the real one with parameters that nothing here
+ * reads.
  */
 #include <cuda.h>
 

@@ -1,7 +1,7 @@
 /*
  * Virtual memory management: reservations, handles, mappings, access. As on the H200, a handle is
- * mapped whole, from offset 0 (anything else answers NOT_SUPPORTED), and nothing here waits for the
- * device: what still uses a mapping that goes meets a fault.
+ * mapped whole, from offset 0; any other mapping answers NOT_SUPPORTED. Nothing here waits for the
+ * device. An access that still uses a removed mapping meets a fault.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -22,8 +22,8 @@ struct reservation {
 };
 
 /*
- * What cuMemCreate made. It holds its pages until the last reference, the last mapping and the last
- * exported descriptor are gone.
+ * An allocation of cuMemCreate. It holds its pages until the last reference, the last mapping and
+ * the last exported descriptor are gone.
  */
 struct handle {
     CUmemAllocationProp properties;
@@ -33,11 +33,14 @@ struct handle {
     bool exported;
     unsigned int references; /* cuMemCreate, cuMemRetainAllocationHandle and cuMemImportFromShareableHandle */
     unsigned int mappings;
-    size_t slot; /* its place in the table below */
+    size_t slot; /* index in the table below */
     uint32_t generation;
 };
 
-/* A handle's value is its slot plus one, with a generation above: a released handle is refused. */
+/*
+ * A handle's value is its slot plus one, with a generation above it. So a released handle is
+ * refused.
+ */
 struct handle_slot {
     struct handle *handle;
     uint32_t generation;
@@ -101,7 +104,7 @@ static bool enter_handle(struct handle *handle)
 CUresult cudasim_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
                                      unsigned long long flags)
 {
-    (void)addr; /* a wish, which the driver is free to ignore */
+    (void)addr; /* only a hint, which the driver may ignore */
     if (!cudasim_config()->vmm)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (!ptr || !size || !aligned(size) || flags || (alignment & (alignment - 1)))
@@ -237,8 +240,8 @@ static void free_handle_if_unused(struct handle *handle)
 }
 
 /*
- * Nobody tells when a descriptor is closed: what was kept for one alone is looked for when memory
- * is wanted.
+ * Frees handles that only a descriptor kept, once that is closed. No notice comes of that, so they
+ * are looked for when memory is wanted.
  */
 static void free_abandoned_handles(void)
 {
@@ -315,9 +318,9 @@ CUresult cudasim_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handl
 }
 
 /*
- * A dma-buf of mapped memory: a descriptor of its pages, whose position is where they begin; so a
- * test can look at them as a card would, past the mapping. Of plain memory, which has no pages to
- * show, an empty one. Device pages alone.
+ * Makes a dma-buf: a descriptor of mapped memory's pages, with their start as its position. A test
+ * can then look at the pages as a card would, past the mapping. Plain memory has no pages to show
+ * and gets an empty descriptor. Device pages alone.
  */
 CUresult cudasim_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
                                                CUmemRangeHandleType handleType, unsigned long long flags)
@@ -392,8 +395,8 @@ static struct handle *handle_behind(int descriptor)
 }
 
 /*
- * In the exporting process only: another's memory is not there. The handle is the exported one,
- * with one more reference.
+ * Works in the exporting process only; another process's memory is not there. The handle is the
+ * exported one, with one more reference.
  */
 CUresult cudasim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
                                                 CUmemAllocationHandleType shHandleType)
@@ -456,7 +459,7 @@ CUresult cudasim_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGene
     return result;
 }
 
-/* Whether [base, base + size) is made of whole mappings, without a hole. */
+/* Returns whether [base, base + size) consists of whole mappings, without a hole. */
 static bool covered_by_whole_mappings(uintptr_t base, size_t size)
 {
     uintptr_t at = base, end = base + size;
@@ -510,7 +513,7 @@ CUresult cudasim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessD
     for (size_t i = 0; i < count; i++)
         some_owner |= !first || first->host || desc[i].location.id == first->device;
     cudasim_unlock();
-    /* Another device reaches it only where the two are peers. */
+    /* Another device may have access only where the two are peers. */
     for (size_t i = 0; i < count; i++)
         if (desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && !cudasim_valid_device(desc[i].location.id))
             return CUDA_ERROR_INVALID_DEVICE;
@@ -528,7 +531,7 @@ CUresult cudasim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessD
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
-    if (cudasim_scheduler()->mapping()) { /* which lets go of the lock meanwhile */
+    if (cudasim_scheduler()->mapping()) { /* which releases the lock meanwhile */
         const struct cudasim_range *mapped = cudasim_range_find(base);
         if (mapped && !mapped->host)
             cudasim_ledger_slice();

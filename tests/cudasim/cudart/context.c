@@ -24,8 +24,8 @@ static int primaries_count;       /* guarded by primaries_lock */
 static atomic_bool driver_ready;
 static atomic_uint reset_count = 1;
 
-static _Thread_local unsigned
-    bound_under;                        /* the reset_count that this thread got its context under; 0: it has none yet */
+/* The reset_count under which this thread got its context; 0: it has none yet. */
+static _Thread_local unsigned bound_under;
 static _Thread_local int chosen_device; /* ordinal from cudaSetDevice */
 
 CUresult cudasim_driver_init(void)

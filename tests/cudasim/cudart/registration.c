@@ -20,8 +20,11 @@
 struct fatbin {
     const void *wrapper;
     struct function *functions; /* guarded by lock; newest first */
-    void
-        *cubin; /* copy that the driver reads; NULL before the first kernel is looked up, or if there is none to read */
+    /*
+     * Copy that the driver reads; NULL before the first kernel's look-up, or without a readable
+     * one.
+     */
+    void *cubin;
     size_t cubin_bytes;
     bool cubin_sought;
 };
