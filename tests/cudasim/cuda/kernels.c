@@ -337,8 +337,7 @@ CUresult cudasim_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
 }
 
 /*
- * Returns an attribute that does not depend on compiled code. The sizes are those of a small
- * kernel.
+ * Stores an attribute that does not depend on compiled code. The sizes are those of a small kernel.
  */
 static CUresult function_attribute(const struct cudasim_kernel_entry *entry, int *value, CUfunction_attribute attribute)
 {

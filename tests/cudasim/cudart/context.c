@@ -1,9 +1,8 @@
 /*
- * Which context a thread's runtime calls go to, and device selection.
+ * Device selection, and the context that a thread's runtime calls go to.
  *
- * A thread gets its context at its first call that needs one. What a thread was given is remembered
- * with the number of the reset it was given under: after cudaDeviceReset every thread is given its
- * context again.
+ * A thread gets its context at its first call that needs one. Its context is remembered with the
+ * number of resets until then. After cudaDeviceReset every thread gets its context again.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,7 +11,7 @@
 
 #include "runtime.h"
 
-/* The primary context of one device, as far as this library holds a reference to it. */
+/* The primary context of one device, if this library holds a reference to it. */
 struct primary {
     CUcontext context; /* NULL: not retained */
 };
@@ -63,7 +62,8 @@ static CUresult make_primaries(void)
 }
 
 /*
- * The driver is called without the lock: a CUPTI subscriber may call the runtime again from inside.
+ * The driver is called without the lock, because a CUPTI subscriber may call the runtime from
+ * inside.
  */
 CUresult cudasim_primary_context(int ordinal, CUcontext *context)
 {
@@ -94,8 +94,8 @@ CUresult cudasim_primary_context(int ordinal, CUcontext *context)
 }
 
 /*
- * Whether `context` is one of ours; after a reset such a context has to be retained again before
- * use.
+ * Returns whether `context` is one of ours. After a reset such a context must be retained again
+ * before use.
  */
 static bool is_primary(CUcontext context)
 {
@@ -126,7 +126,7 @@ static CUresult bind_thread(void)
     if (result != CUDA_SUCCESS)
         return result;
     /*
-     * A context that the program itself made current stays. One of ours can only be here from
+     * A context that the program itself made current stays. A context of ours can only be here from
      * before a reset.
      */
     CUcontext current = NULL;
@@ -178,7 +178,7 @@ cudaError_t cudaInitDevice(int device, unsigned int device_flags, unsigned int f
 {
     cudasim_count_runtime_call(__func__, 1);
     /*
-     * The only flag says that device_flags are valid; scheduling hints mean nothing to the
+     * The only flag says that device_flags are valid. Scheduling hints mean nothing to the
      * simulator.
      */
     (void)device_flags;

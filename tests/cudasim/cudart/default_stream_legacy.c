@@ -1,9 +1,9 @@
 /*
  * Entry points for which "stream 0" is the legacy default stream.
  *
- * Calls that depend on the default stream exist twice in the runtime, as in the driver: plain, and
- * with _ptsz or _ptds at the end, for code compiled with a default stream per thread. CUDA's
- * headers rename both the runtime's and the driver's calls under one macro; so the bodies are
+ * As in the driver, calls that depend on the default stream exist twice in the runtime. One version
+ * is plain. The other is for code with a default stream per thread, and ends in _ptsz or _ptds.
+ * CUDA's headers rename the runtime's and the driver's calls under one macro. So the bodies are
  * written once, and default_stream_per_thread.c compiles them again with that macro.
  */
 #include "per_stream.h"

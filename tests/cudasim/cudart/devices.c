@@ -1,4 +1,4 @@
-/* What devices there are and what they can do. Every figure is the driver's. */
+/* The devices and their attributes. Every value is the driver's. */
 #include <string.h>
 
 #include "runtime.h"
@@ -27,15 +27,15 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     return cudasim_runtime_end(result);
 }
 
-/* The numbers of device attributes are the driver's. */
+/* Device attributes have the driver's numbers. */
 _Static_assert((int)cudaDevAttrComputeCapabilityMajor == (int)CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR &&
                    (int)cudaDevAttrMemoryPoolsSupported == (int)CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
                "device attributes differ");
 
 /*
- * Fields of cudaDeviceProp that are driver attributes: PROPERTY(field, attribute),
- * CU_DEVICE_ATTRIBUTE_ left out. Texture and surface limits are not here: the simulator has
- * neither, and 0 says so.
+ * Fields of cudaDeviceProp that are driver attributes: PROPERTY(field, attribute), with
+ * CU_DEVICE_ATTRIBUTE_ left out. Texture and surface limits are 0, because the simulator has
+ * neither.
  */
 #define DEVICE_PROPERTIES(PROPERTY)                                                                                    \
     PROPERTY(sharedMemPerBlock, MAX_SHARED_MEMORY_PER_BLOCK)                                                           \
@@ -109,9 +109,7 @@ _Static_assert((int)cudaDevAttrComputeCapabilityMajor == (int)CU_DEVICE_ATTRIBUT
     PROPERTY(hostNumaId, HOST_NUMA_ID)                                                                                 \
     PROPERTY(hostNumaMultinodeIpcSupported, HOST_NUMA_MULTINODE_IPC_SUPPORTED)
 
-/*
- * A device attribute; one that the simulated driver has no value for is 0, as "not supported" is.
- */
+/* Stores a device attribute, or 0 ("not supported") if the simulated driver has no value for it. */
 static CUresult attribute_or_zero(int *value, CUdevice_attribute attribute, CUdevice device)
 {
     *value = 0;

@@ -1,9 +1,9 @@
 /*
- * The driver's functions as this library calls them: each is looked up by name when the first of
- * them is called, as the real runtime does it, with dlsym for cuGetProcAddress_v2 and that for all
- * else. So what is preloaded sees of this runtime what it sees of the real one.
+ * The driver's functions as this library calls them. As in the real runtime, each is looked up by
+ * name when the first of them is called. cuGetProcAddress_v2 comes from dlsym, and all others from
+ * cuGetProcAddress_v2. So a preloaded library sees of this runtime the same as of the real one.
  *
- * The functions below have the driver's names and are hidden: the rest of this library calls them
+ * The functions below have the driver's names and are hidden. The rest of this library calls them
  * as if it were linked with the driver.
  */
 #include <dlfcn.h>
@@ -28,8 +28,8 @@ static void *functions[CUDASIM_CALL_COUNT];
 static pthread_once_t looked_up = PTHREAD_ONCE_INIT;
 
 /*
- * The name without version and twin's suffix, which cuGetProcAddress does not take. Whether it is
- * the twin's.
+ * Copies the name without its version and the twin's suffix, which cuGetProcAddress does not take.
+ * Returns whether it is the twin's name.
  */
 static bool split(const char *name, char *base, size_t room)
 {
@@ -44,7 +44,7 @@ static bool split(const char *name, char *base, size_t room)
     return twin;
 }
 
-/* What the simulated driver has beside the real one's functions (registry.h). */
+/* Functions that the simulated driver has beside the real driver's (registry.h). */
 static __typeof__(&cudasim_register_kernel) register_kernel;
 static __typeof__(&cudasim_count_runtime_call) count_runtime_call;
 

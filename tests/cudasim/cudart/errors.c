@@ -13,7 +13,7 @@ struct error_row {
     const char *text;
 };
 
-/* No driver result: these rows are never chosen by translation. */
+/* No driver result: translation never chooses these rows. */
 #define NO_RESULT ((CUresult)-1)
 
 static const struct error_row ERRORS[] = {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 /*
- * The layouts below were read from what nvcc 13.0 writes; fields that nothing here needs are left
- * unnamed.
+ * The layouts below were read from output of nvcc 13.0. Fields that are not needed here have no
+ * name.
  */
 struct wrapper {
     uint32_t magic;
@@ -68,8 +68,8 @@ int cudasim_fatbin_container(const void *wrapper, const void **container, size_t
 }
 
 /*
- * Whether `size` bytes are a cubin whose section and program header tables lie inside. Section
- * contents are their readers' business.
+ * Returns whether `size` bytes are a cubin whose section and program header tables lie inside. Its
+ * section contents are not checked.
  */
 static int is_whole_cubin(const uint8_t *bytes, size_t size)
 {

@@ -1,14 +1,12 @@
 /*
- * Queries about kernels: attributes, names, parameter layouts, occupancy. Each is the driver's
- * query about the kernel behind a stub.
+ * Queries about kernels: attributes, names, parameter layouts, occupancy. Each asks the driver
+ * about the kernel behind a stub.
  */
 #include <string.h>
 
 #include "runtime.h"
 
-/*
- * Counts the call, gives the thread a context, and finds kernel and device that a query is about.
- */
+/* Counts the call, gives the thread a context, and finds the kernel and the device of a query. */
 static cudaError_t begin_kernel_query(const char *entry_point, const void *func, CUkernel *kernel, CUdevice *device)
 {
     CUresult result = cudasim_runtime_begin(entry_point);
@@ -124,7 +122,7 @@ static cudaError_t active_blocks(const char *entry_point, int *blocks, const voi
     cudaError_t error = begin_kernel_query(entry_point, func, &kernel, &device);
     if (error != cudaSuccess)
         return error;
-    /* As for launches, the driver takes a kernel handle here. */
+    /* As at launches, the driver takes a kernel handle here. */
     return cudasim_runtime_end(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, (CUfunction)kernel,
                                                                                     block_size, shared_bytes, flags));
 }

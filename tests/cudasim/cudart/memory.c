@@ -12,7 +12,7 @@ cudaError_t cudaMalloc(void **pointer, size_t bytes)
     CUresult result = cudasim_runtime_begin(__func__);
     if (pointer == NULL)
         return cudasim_runtime_fail(cudaErrorInvalidValue);
-    /* Nothing asked for is a success with no memory; the driver would refuse it. */
+    /* A request for no bytes succeeds without memory; the driver would refuse it. */
     if (result == CUDA_SUCCESS && bytes != 0)
         result = cuMemAlloc(&address, bytes);
     if (result == CUDA_SUCCESS)
@@ -29,8 +29,8 @@ cudaError_t cudaFree(void *pointer)
 }
 
 /*
- * The element size only says how the driver should align rows; 4 bytes is what the runtime, which
- * knows no element, can promise.
+ * The element size only tells the driver how to align rows. The runtime knows no element, and can
+ * promise 4 bytes.
  */
 enum { PITCH_ELEMENT_BYTES = 4 };
 
@@ -97,7 +97,7 @@ cudaError_t cudaFreeHost(void *pointer)
     return cudasim_runtime_end(result);
 }
 
-/* Of linear memory: the runtime's description says the same in another order. */
+/* For linear memory: the runtime's description has the driver's fields in another order. */
 cudaError_t cudaCreateTextureObject(cudaTextureObject_t *object, const struct cudaResourceDesc *resource,
                                     const struct cudaTextureDesc *texture, const struct cudaResourceViewDesc *view)
 {
@@ -162,9 +162,9 @@ cudaError_t cudaHostGetDevicePointer(void **device_pointer, void *pointer, unsig
 /* --- pointer queries --- */
 
 /*
- * One driver query for everything, as the real runtime makes it. The driver leaves what it doesn't
- * know at zero, so that memory it has never seen comes out as unregistered host memory: no device,
- * and the pointer itself as its host address.
+ * Makes one driver query for everything, as the real runtime does. The driver leaves unknown
+ * answers at zero. So memory that it does not know comes out as unregistered host memory: no
+ * device, and the pointer itself as its host address.
  */
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *pointer)
 {

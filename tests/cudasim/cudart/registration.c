@@ -1,10 +1,10 @@
 /*
- * What a program's start-up code tells the runtime: its fatbinaries and, for each kernel, the
- * address of its host stub and its name.
+ * Data that a program's start-up code gives the runtime: its fatbinaries and, for each kernel, its
+ * host stub's address and its name.
  *
- * Start-up runs before main, so nothing here calls the driver until a kernel is first looked up.
- * Names and images are copied then: the driver keeps them until the process ends, while a shared
- * object that was closed takes its own copies with it.
+ * Start-up runs before main, so nothing here calls the driver until the first look-up of a kernel.
+ * Names and images are copied then. The driver keeps them until the process ends, while a closed
+ * shared object takes its own copies with it.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -37,7 +37,7 @@ struct function {
     CUkernel kernel; /* NULL before the first look-up */
 };
 
-/* A handle that was given out; lives until the process ends, as the driver's own handle does. */
+/* A handle that was given out. It lives until the process ends, like the driver's own handle. */
 struct known_kernel {
     CUkernel kernel;
     char *name;
@@ -48,7 +48,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static void *functions_by_stub; /* tsearch tree of struct function, guarded by lock */
 static void *known_kernels;     /* tsearch tree of struct known_kernel, guarded by lock */
 
-/* By address as a number: the pointers are into unrelated objects. */
+/* Compares addresses as numbers, because the pointers lead into unrelated objects. */
 static int compare_pointers(const void *a, const void *b)
 {
     uintptr_t first = (uintptr_t)a;
@@ -117,14 +117,14 @@ void __cudaRegisterFunction(void **handle, const char *stub, char *device_stub, 
         function = NULL;
     }
     pthread_mutex_unlock(&lock);
-    /* Registered twice (or no memory): the first stays. */
+    /* It was registered before, or there is no memory; an earlier one stays. */
     free(function);
 }
 
 /*
  * Device variables have no simulated counterpart: a host kernel reads the program's own variable of
- * that name. Accepting them is right, as programs register variables that they never copy to; the
- * calls that would move them (cudaMemcpyToSymbol, cudaGetSymbolAddress and so on) answer
+ * that name. They are accepted, because programs register variables that they never copy to. The
+ * calls that would copy them (cudaMemcpyToSymbol, cudaGetSymbolAddress and so on) answer
  * cudaErrorNotSupported.
  */
 void __cudaRegisterVar(void **handle, char *host_variable, char *device_address, const char *name, int external,
@@ -153,10 +153,10 @@ char __cudaInitModule(void **handle)
 }
 
 /*
- * The host version of a kernel: an exported object of the program, or of the shared object that
- * registered the kernel if that was opened without RTLD_GLOBAL. NULL if there is none or it is of
- * another ABI. Called without lock: a thread inside dlopen holds the loader's lock while it runs
- * constructors, which take ours.
+ * Returns the host version of a kernel: an exported object of the program. If the shared object
+ * that registered the kernel was opened without RTLD_GLOBAL, it comes from that object. Returns
+ * NULL without one, or if it has another ABI. Called without lock, because a thread inside dlopen
+ * holds the loader's lock while its constructors take ours.
  */
 static const struct cudasim_kernel *find_host_kernel(const void *stub, const char *name)
 {
@@ -188,8 +188,8 @@ static const struct cudasim_kernel *find_host_kernel(const void *stub, const cha
 }
 
 /*
- * Capability of the simulated device, 10 * major + minor, so that the image the driver shows is the
- * one a GPU would load.
+ * Stores the capability of the simulated device, 10 * major + minor. With it the driver announces
+ * the image that a GPU would load.
  */
 static CUresult device_sm(unsigned *sm)
 {
@@ -207,8 +207,8 @@ static CUresult device_sm(unsigned *sm)
 }
 
 /*
- * Copies the fatbinary's cubin for the driver. A program without one that can be read (compressed,
- * other architectures) still runs here: then the driver just has no image to announce. Holds lock.
+ * Copies the fatbinary's cubin for the driver. A program without a readable one (compressed, other
+ * architectures) still runs here. The driver then has no image to announce. Holds lock.
  */
 static void copy_cubin(struct fatbin *fatbin, unsigned sm)
 {
@@ -230,8 +230,8 @@ static void copy_cubin(struct fatbin *fatbin, unsigned sm)
 }
 
 /*
- * Gives `function` its driver handle. Holds lock; registry.h promises that no callback comes from
- * cudasim_register_kernel.
+ * Gives `function` its driver handle. Holds lock, because registry.h promises that
+ * cudasim_register_kernel makes no callback.
  */
 static CUresult register_kernel(struct function *function, const struct cudasim_kernel *host, unsigned sm)
 {
@@ -247,7 +247,7 @@ static CUresult register_kernel(struct function *function, const struct cudasim_
     known->cubin = function->fatbin->cubin;
     known->kernel = cudasim_register_kernel(known->name, host, known->cubin, function->fatbin->cubin_bytes);
     /*
-     * From here on the driver may hold the name, so it stays even if the tree can't take the entry.
+     * From here on the driver may hold the name. So it stays even if the tree can't take the entry.
      */
     if (known->kernel == NULL || tsearch(known, &known_kernels, compare_kernels) == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -255,7 +255,7 @@ static CUresult register_kernel(struct function *function, const struct cudasim_
     return CUDA_SUCCESS;
 }
 
-/* Whether `kernel` was given out before. Takes lock. */
+/* Returns whether `kernel` was given out before. Takes lock. */
 static bool is_known_kernel(CUkernel kernel)
 {
     struct known_kernel key = {.kernel = kernel};
@@ -265,7 +265,7 @@ static bool is_known_kernel(CUkernel kernel)
     return known;
 }
 
-/* The function that was registered for the host stub at `stub`; NULL if none was. Holds lock. */
+/* Returns the function that was registered for the host stub at `stub`, or NULL. Holds lock. */
 static struct function *function_at(const void *stub)
 {
     struct function key = {.stub = stub};
@@ -290,7 +290,7 @@ CUresult cudasim_kernel_from_symbol(const void *func, CUkernel *kernel)
     if (*kernel != NULL)
         return CUDA_SUCCESS;
     if (name == NULL) {
-        /* Since CUDA 12 a kernel handle may stand where a stub's address does. */
+        /* Since CUDA 12 a kernel handle may replace a stub's address. */
         if (!is_known_kernel((CUkernel)func))
             return CUDA_ERROR_INVALID_HANDLE;
         *kernel = (CUkernel)func;
@@ -301,7 +301,7 @@ CUresult cudasim_kernel_from_symbol(const void *func, CUkernel *kernel)
     if (host == NULL)
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
     pthread_mutex_lock(&lock);
-    /* Another thread may have registered it meanwhile, or closed the object that it was in. */
+    /* Another thread may meanwhile have registered it, or closed its object. */
     function = function_at(func);
     if (function == NULL)
         result = CUDA_ERROR_INVALID_HANDLE;

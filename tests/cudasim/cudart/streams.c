@@ -1,6 +1,6 @@
 /*
- * Streams, events, graphs and launch configuration, as far as they do not depend on which default
- * stream the caller means.
+ * Streams, events, graphs and launch configuration that do not depend on which default stream the
+ * caller means.
  */
 #include "per_stream.h"
 
@@ -8,8 +8,8 @@
 
 /*
  * Arguments of a launch may themselves launch, so configurations form a stack. Its depth is the
- * deepest nesting of <<<...>>> inside one expression; small, as thread-local storage of a library
- * that is opened at run time is scarce.
+ * deepest nesting of <<<...>>> inside one expression. It is small, because a library opened at run
+ * time has little thread-local storage.
  */
 enum { LAUNCH_NESTING_MAX = 8 };
 
@@ -23,7 +23,7 @@ struct launch_configuration {
 static _Thread_local struct launch_configuration configurations[LAUNCH_NESTING_MAX];
 static _Thread_local unsigned configuration_count;
 
-/* Returns 0 for success: the caller runs the stub only then. */
+/* Returns 0 for success. Only then the caller runs the stub. */
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream)
 {
     if (configuration_count == LAUNCH_NESTING_MAX)
@@ -193,7 +193,7 @@ cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, struct cudaKernel
     return cudasim_runtime_end(result);
 }
 
-/* `func` as cudaGraphKernelNodeGetParams gave it: the driver's handle. */
+/* `func` is the driver's handle, as cudaGraphKernelNodeGetParams returned it. */
 cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t executable, cudaGraphNode_t node,
                                              const struct cudaKernelNodeParams *parameters)
 {
@@ -215,7 +215,7 @@ cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t executable, cudaGra
     return cudasim_runtime_end(result);
 }
 
-/* The addresses tell which way it goes. */
+/* Describes a copy of one row, whose direction follows from its addresses. */
 static CUDA_MEMCPY3D one_row(void *to, const void *from, size_t bytes)
 {
     return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_UNIFIED,

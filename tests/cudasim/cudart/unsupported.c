@@ -1,8 +1,8 @@
 /*
- * The rest of the runtime API: entry points that the simulator does not have. Each answers
+ * The rest of the runtime API: entry points that the simulator lacks. Each answers
  * cudaErrorNotSupported, which the ledger counts.
  *
- * The toolkit's function declarations are not included: parameters do not matter here, and a
+ * The toolkit's function declarations are not included. Parameters do not matter here, and a
  * caller's arguments do no harm.
  */
 #include <driver_types.h>

@@ -20,8 +20,8 @@ struct CUpti_Subscriber_st {
 };
 
 /*
- * There is never more than one, and callbacks under way may still read it after it unsubscribed: so
- * it is never freed.
+ * There is never more than one. It is never freed, because callbacks under way may still read it
+ * after it unsubscribed.
  */
 static struct CUpti_Subscriber_st subscriber;
 static pthread_mutex_t subscriber_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -34,11 +34,13 @@ static void *_Atomic active_userdata;
 #define RESOURCE_CBIDS CUPTI_CBID_RESOURCE_SIZE
 static atomic_bool driver_enabled[NEWEST_CBIDS];
 static atomic_bool resource_enabled[RESOURCE_CBIDS];
-/* Switches of the domains that make no callbacks here: kept so that they read back as written. */
+/*
+ * Switches of domains that make no callbacks here. They are kept so that they read back as written.
+ */
 #define SILENT_CBIDS 1024
 static atomic_bool silent_enabled[CUPTI_CB_DOMAIN_SIZE][SILENT_CBIDS];
 
-/* ---- what the driver tells ---- */
+/* ---- events from the driver ---- */
 
 static void on_api(const struct cudasim_api_event *event)
 {
@@ -81,7 +83,7 @@ static const struct cudasim_callback_sink sink = {.api = on_api, .resource = on_
 
 /* ---- subscribing ---- */
 
-/* CUDASIM_CUPTI_TAKEN=1: as if a profiler had subscribed before. */
+/* With CUDASIM_CUPTI_TAKEN=1 it is as if a profiler had subscribed before. */
 static bool taken_by_environment(void)
 {
     const char *value = getenv("CUDASIM_CUPTI_TAKEN");
@@ -127,7 +129,7 @@ static void set_all(atomic_bool *switches, size_t count, bool on)
         atomic_store_explicit(&switches[i], on, memory_order_relaxed);
 }
 
-/* The switches of a domain; NULL when there is no such domain. */
+/* Returns the switches of a domain; NULL for an unknown domain. */
 static atomic_bool *switches_of(CUpti_CallbackDomain domain, size_t *count)
 {
     switch (domain) {

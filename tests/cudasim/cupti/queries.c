@@ -47,7 +47,7 @@ EXPORTED CUptiResult CUPTIAPI cuptiGetResultString(CUptiResult result, const cha
     return CUPTI_ERROR_INVALID_PARAMETER;
 }
 
-/* Only what the simulator can make a callback for has a name here. */
+/* Only calls for which the simulator can make a callback have a name here. */
 struct named_cbid {
     uint32_t cbid;
     const char *name;

@@ -20,8 +20,8 @@ static struct work *entries(ncclComm_t comm, uint32_t count)
 }
 
 /*
- * The mirror's answer to what was sent first and not taken yet; what is sent is there before it is
- * asked for.
+ * Finds the mailbox of a send or a receive. A receive takes the first send of its size to the peer
+ * that was not taken yet. A send comes before its receive.
  */
 static bool find_mailbox(ncclComm_t comm, struct request *r)
 {
@@ -41,7 +41,7 @@ static bool find_mailbox(ncclComm_t comm, struct request *r)
     while (*at && ((*at)->taken || (*at)->peer != r->peer || (*at)->bytes != r->work.bytes))
         at = &(*at)->next;
     if (!*at)
-        return false; /* the real one would wait for ever */
+        return false; /* the real NCCL would wait for ever */
     (*at)->taken = true;
     r->work.mailbox = (*at)->data;
     return true;
@@ -60,8 +60,8 @@ static ncclResult_t find_mailboxes(ncclComm_t comm, struct request *requests, si
 }
 
 /*
- * The first stream runs the kernel; it comes after what all of them have had, and they come after
- * it.
+ * The first stream runs the kernel, after all earlier work of every stream and before their later
+ * work.
  */
 static CUresult launch(ncclComm_t comm, const struct work *first, uint32_t count, CUstream *streams, size_t n)
 {
@@ -88,7 +88,7 @@ static CUresult launch(ncclComm_t comm, const struct work *first, uint32_t count
     return r;
 }
 
-/* Those of one communicator. */
+/* Carries out the requests of one communicator. */
 static ncclResult_t carry_out_for(ncclComm_t comm, struct request *requests, size_t count, CUstream *streams)
 {
     uint32_t works = 0;
@@ -112,7 +112,7 @@ static ncclResult_t carry_out_for(ncclComm_t comm, struct request *requests, siz
     struct work *first = entries(comm, works), *next = first;
     if (!first)
         return ncclSystemError;
-    for (size_t turn = 0; turn < 2 * count; turn++) { /* what is sent comes before what is received */
+    for (size_t turn = 0; turn < 2 * count; turn++) { /* sends come before receives */
         size_t i = turn % count;
         if (requests[i].comm != comm || requests[i].window || (requests[i].work.kind == WORK_SEND) != (turn < count))
             continue;
@@ -141,7 +141,7 @@ ncclResult_t cudasim_nccl_carry_out(struct request *requests, size_t count)
         while (requests[before].comm != comm)
             before++;
         if (before < i)
-            continue; /* done */
+            continue; /* done for an earlier request */
         CUcontext popped;
         cuCtxPushCurrent(comm->context);
         pthread_mutex_lock(&comm->lock);

@@ -1,6 +1,6 @@
 /*
- * The simulated NCCL's calls: what they ask for is collected until the outermost group ends, as
- * NCCL does it, and launched then.
+ * The simulated NCCL's calls. As in NCCL, requests are collected until the outermost group ends,
+ * and launched then.
  */
 #include "nccl.h"
 
@@ -16,12 +16,12 @@
 
 static __thread struct {
     unsigned depth;
-    ncclResult_t error; /* the first call's that failed: nothing of the group is done then */
+    ncclResult_t error; /* of the first call that failed; then nothing of the group is done */
     struct request *requests;
     size_t count, room;
 } group;
 
-/* What a thread launches for communicators that don't block. */
+/* Requests that a thread launches for communicators that don't block. */
 struct job {
     struct request *requests;
     size_t count;
@@ -208,7 +208,7 @@ static ncclResult_t copy(const char *sent, void *received, size_t count, size_t 
     return ask_for(r);
 }
 
-/* This rank's own block of several. */
+/* Returns this rank's own block of several. */
 static const char *own_block(const void *blocks, size_t count, ncclDataType_t datatype, ncclComm_t comm)
 {
     return comm ? (const char *)blocks + (size_t)comm->rank * count * size_of(datatype) : NULL;
@@ -219,7 +219,10 @@ static size_t ranks(ncclComm_t comm)
     return comm ? (size_t)comm->nranks : 0;
 }
 
-/* At the root, what the others send comes in; a rank that isn't has nothing to do that shows. */
+/*
+ * Returns whether this rank is the root, where the others' data comes in. Other ranks have no
+ * visible work.
+ */
 static bool root_takes(ncclComm_t comm, int root)
 {
     return comm && root == comm->rank;
@@ -230,7 +233,7 @@ static ncclResult_t ask_for_nothing(ncclComm_t comm, int root)
     return is_peer(comm, root) ? ready(comm) : fail(ncclInvalidArgument);
 }
 
-/* Each call twice: as it is, and with a configuration, which changes nothing here. */
+/* Each call exists twice: plain, and with a configuration, which changes nothing here. */
 EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                   ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
@@ -426,7 +429,7 @@ EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId 
     return ncclCommInitRankConfig(comm, nranks, id, rank, NULL);
 }
 
-/* What the device was given to do is over first. */
+/* First waits until the device has finished its work. */
 EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     if (!comm)
@@ -474,7 +477,7 @@ EXPORT ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
     return r;
 }
 
-/* ---- what is kept ---- */
+/* ---- registrations, windows and operators ---- */
 
 EXPORT ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, void **handle)
 {

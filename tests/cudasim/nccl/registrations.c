@@ -5,8 +5,8 @@
 #include "communicator.h"
 
 /*
- * As the real library calls the driver: by look-up, so that whoever is in front of the driver's
- * functions sees whose the look-up is.
+ * Driver functions by look-up, as the real library gets them. So a library in front of the driver's
+ * functions sees whose look-up it is.
  */
 struct driver {
     __typeof__(&cuMemRetainAllocationHandle) memRetainAllocationHandle;
@@ -42,8 +42,8 @@ static const struct driver *driver(void)
 }
 
 /*
- * The pages behind [base, base + bytes), mapped a second time: handle by handle, each of which
- * begins at its first page.
+ * Maps the pages behind [base, base + bytes) a second time, handle by handle. Each handle begins at
+ * its first page.
  */
 static bool map_again(CUdeviceptr base, CUdeviceptr alias, size_t bytes, size_t page)
 {
@@ -70,7 +70,10 @@ static bool map_again(CUdeviceptr base, CUdeviceptr alias, size_t bytes, size_t 
     return driver()->memSetAccess(alias, bytes, &access, 1) == CUDA_SUCCESS;
 }
 
-/* Memory of cuMemAlloc has no handle and never moves: its own addresses will do. */
+/*
+ * Returns the address of a second mapping; 0 on failure. Memory of cuMemAlloc has no handle and
+ * never moves, so its own address is enough.
+ */
 static CUdeviceptr alias_of(CUdeviceptr base, size_t bytes)
 {
     CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
