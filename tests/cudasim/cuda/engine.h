@@ -202,7 +202,7 @@ struct cudasim_operation {
 
 /* Returns a new operation that is in no queue yet, or NULL without memory. No lock needed. */
 struct cudasim_operation *cudasim_operation_new(enum cudasim_operation_kind kind);
-/* Releases an operation and what it owns. */
+/* Releases an operation and everything that it owns. */
 void cudasim_operation_free(struct cudasim_operation *operation);
 /*
  * Makes the operation wait for a position. A position already reached counts only for the chain.

@@ -2,9 +2,9 @@
  * Internals of graphs, for captures (capture.c) and for calls that name their nodes one by one
  * (graph_nodes.c).
  *
- * A node of a copy or a fill keeps the kind of memory at its addresses, host or device, as the
- * driver last saw it. The driver looks when a node is made, changed or instantiated, not when it is
- * launched. It refuses a change to memory of another kind, and an address without a mapping
+ * Each side of a copy's or a fill's node has a kind of memory, host or device: the one that the
+ * driver last saw there. The driver looks when a node is made, changed or instantiated, not when it
+ * is launched. It refuses a change to memory of another kind, and an address without a mapping
  * (measured: H100, driver 580).
  *
  * All functions: under the device lock.

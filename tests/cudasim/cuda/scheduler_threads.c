@@ -6,10 +6,10 @@
  * Mappings are made with an engine: D2H on an H200, H2D on two H100 (shim/cuda/copy_gate.h). While
  * one copy follows another there without a gap, a mapping takes a time slice of the engine.
  *
- * An engine stays with a stream whose copies follow one another, whatever their number and
- * functions. Another stream's copy gets its turn when that stream has no copy that could begin. It
- * also gets its turn after that stream waited for a memory word, even if the word already had its
- * value (an H100; tests/results/README.md#turns-on-the-copy-engine).
+ * An engine stays with a stream whose copies follow one another, whatever their number and size.
+ * Another stream's copy gets its turn when that stream has no copy that could begin. It also gets
+ * its turn after that stream waited for a memory word, even one that had its value (an H100;
+ * tests/results/README.md#turns-on-the-copy-engine).
  */
 #include <errno.h>
 #include <signal.h>
@@ -21,8 +21,8 @@
 #include "trace.h"
 
 /*
- * The intervals at which a wait for a memory word reads it, and at which a waiting host thread
- * checks for progress.
+ * A wait for a memory word reads it at the first interval. A waiting host thread checks for
+ * progress at the second.
  */
 #define WORD_POLL_NS 200000
 #define STILL_CHECK_NS 50000000
