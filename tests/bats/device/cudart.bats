@@ -1,14 +1,16 @@
 #!/usr/bin/env bats
-# The simulated runtime, libcudart.so.13: what it exports, and that programs built by nvcc run on it as they do on a GPU.
-# tests/cudasim/selftest.cu and selftest_special.cu do the checking; here they are built in the ways that programs are, and run under both
-# schedulers.
+# The simulated runtime, libcudart.so.13: its exports, and that programs built by nvcc run on it as
+# they do on a GPU.
+# tests/cudasim/selftest.cu and selftest_special.cu do the checking. Here they are built in the ways
+# that programs are, and run under both schedulers.
 
 load ../../lib/helper
 
-# NVIDIA's installers keep CUPTI's headers apart; the wheels put them with the rest.
+# NVIDIA's installers keep CUPTI's headers in a directory of their own; the wheels put them with the
+# rest.
 cupti_include() { [ ! -d "$TOOLKIT/extras/CUPTI/include" ] || echo "-I$TOOLKIT/extras/CUPTI/include"; }
 
-# compile PROGRAM OUTPUT OPTION...: tests/cudasim/PROGRAM.cu with nvcc.
+# compile PROGRAM OUTPUT OPTION...: compiles tests/cudasim/PROGRAM.cu with nvcc.
 compile() {
     local program=$1 output=$2
     shift 2
@@ -31,14 +33,14 @@ setup_file() {
     compile selftest_special "$SELFTEST-special" "${options[@]}"
 }
 
-# selftest_passes WORD...: the command ends well, has checked something, and nothing failed.
+# selftest_passes WORD...: the command exits with 0, made at least one check, and no check failed.
 selftest_passes() {
     run_sim "$@"
     ended_with 0
     contains "$output" '^selftest: [1-9][0-9]* checks, 0 failed$'
 }
 
-@test "it exports what NVIDIA's library exports, and no more, under the same version" {
+@test "it exports exactly what NVIDIA's library exports, under the same version" {
     requires sim nvcc
     local real
     real=$(find -L "$TOOLKIT/lib64" "$TOOLKIT/lib" "$TOOLKIT/targets/x86_64-linux/lib" -name libcudart.so.13 2>/dev/null | head -n 1)
@@ -47,24 +49,24 @@ selftest_passes() {
     exported "$real" >real.txt
     exported "$SIM/libcudart.so.13" >simulated.txt
     [ "$(wc -l <real.txt)" -gt 300 ]
-    # unsupported.def follows CUDA 13.0; another 13.x may have names more or fewer.
+    # unsupported.def follows CUDA 13.0; another 13.x may have more or fewer names.
     diff real.txt simulated.txt
     contains "$(readelf -d "$SIM/libcudart.so.13")" 'SONAME.*\[libcudart\.so\.13\]'
-    # The driver is opened when it is needed, by both.
+    # Both libraries open the driver only when it is needed.
     lacks "$(readelf -d "$SIM/libcudart.so.13" "$real")" 'NEEDED.*\[libcuda\.so\.1\]'
 }
 
-@test "a program runs as on a GPU: threads scheduler" {
+@test "a program runs as on a GPU with the threads scheduler" {
     selftest_passes "$SELFTEST"
     [ "$DEVICE" = gpu ] && return
     equal 0 "$(ledger 'leaks | add // 0')" leaks
 }
 
-@test "the same with a default stream per thread" {
+@test "a program runs as on a GPU with a default stream per thread" {
     selftest_passes "$SELFTEST-per-thread"
 }
 
-@test "the same under twenty seeds of the adversarial scheduler, both default streams" {
+@test "a program runs as on a GPU under twenty seeds of the adversarial scheduler, with both default streams" {
     requires sim
     local seed
     for seed in $(seq 20); do
@@ -77,17 +79,17 @@ selftest_passes() {
     selftest_passes "$SELFTEST-special" cubin
 }
 
-@test "kernels of a compressed fatbinary run too; there is no cubin to show" {
+@test "kernels of a compressed fatbinary run too; a subscriber is shown no cubin" {
     requires sim plain
     compile selftest_special compressed -compress-mode size -Xcompiler -rdynamic
     run_sim ./compressed cubin
-    # The sums are right, and only what is said of the cubin fails.
+    # The sums are right; only the checks of the cubin fail.
     ended_with 2
     contains "$output" 'not so: cubin_describes_saxpy'
     contains "$output" 'not so: cubins_loaded >= 1'
 }
 
-@test "kernels of a shared object opened with RTLD_LOCAL are found, and again after it was closed" {
+@test "kernels of a shared object opened with RTLD_LOCAL are found, and found again after it was closed" {
     requires sim plain nvcc python
     compile selftest plugin.so -Xcompiler -fPIC -shared
     run_sim python3 - <<'PYTHON'
@@ -105,11 +107,11 @@ PYTHON
     equal 2 "$(grep -c '^selftest: [1-9][0-9]* checks, 0 failed$' <<<"$output")" "self-tests passed"
 }
 
-@test "an illegal address is reported, and stays" {
+@test "an illegal address is reported, and the error is sticky" {
     selftest_passes "$SELFTEST-special" illegal-address
 }
 
-@test "an illegal address is reported, and stays: seeded scheduler" {
+@test "an illegal address is reported, and the error is sticky, under the seeded scheduler" {
     requires sim
     selftest_passes CUDASIM_SCHED=seeded CUDASIM_SEED=3 "$SELFTEST-special" illegal-address
 }
@@ -120,14 +122,14 @@ PYTHON
     contains "$output" '^cudasim: kernel device_only has no host version'
 }
 
-@test "what is not simulated answers cudaErrorNotSupported and is counted" {
+@test "a call that is not simulated returns cudaErrorNotSupported and is counted" {
     requires sim
     selftest_passes "$SELFTEST-special" unsupported
     contains "$(cat "$LEDGER")" cudaMallocArray
     contains "$(cat "$LEDGER")" cudaMemcpyToSymbol
 }
 
-@test "without a device every call says so" {
+@test "without a device every call reports cudaErrorNoDevice" {
     requires sim
     run_sim CUDASIM_NO_DEVICE=1 "$SELFTEST"
     ended_with 1

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# The simulated device itself: its libraries are what a loader and a program expect, its settings do what they say, and its ledger and
-# trace can be read. What its calls do is checked by tests/unit/test_cudasim_*.c.
+# The simulated device itself: its libraries meet a loader's and a program's expectations, its
+# settings take effect, and its ledger and trace can be read. tests/unit/test_cudasim_*.c check its
+# calls.
 
 load ../../lib/helper
 
@@ -9,15 +10,15 @@ setup() {
     requires sim
 }
 
-# Small enough that a run takes some tens of milliseconds.
+# Small enough to run in some tens of milliseconds.
 tiny_mlp() { run_sim "$@" "$SAMPLES/mlp" --layers=3 --batch=64 --width=16 --steps=3; }
 
-@test "the libraries carry NVIDIA's names, and need each other as those do" {
+@test "the libraries carry NVIDIA's names and depend on each other as NVIDIA's do" {
     local library
     for library in libcuda.so.1 libcudart.so.13 libcupti.so.13; do
         contains "$(readelf -d "$SIM/$library")" "SONAME.*\[$library\]"
     done
-    lacks "$(readelf -d "$SIM/libcudart.so.13")" 'NEEDED.*\[libcuda.so.1\]' # which it opens, as NVIDIA's does
+    lacks "$(readelf -d "$SIM/libcudart.so.13")" 'NEEDED.*\[libcuda.so.1\]' # it opens libcuda at run time, as NVIDIA's does
     contains "$(readelf -d "$SIM/libcupti.so.13")" 'NEEDED.*\[libcuda.so.1\]'
 }
 
@@ -32,7 +33,7 @@ tiny_mlp() { run_sim "$@" "$SAMPLES/mlp" --layers=3 --batch=64 --width=16 --step
     equal '' "$missing" "declared but not exported"
 }
 
-@test "nothing but driver calls, the runtime's hooks and what kernels call is exported by libcuda" {
+@test "libcuda exports nothing but driver calls, the runtime's hooks and functions that kernels call" {
     requires plain
     local others
     others=$(nm -D --defined-only "$SIM/libcuda.so.1" | awk '{ print $3 }' | grep -vE '^cu[A-Z]' | sort | tr '\n' ' ')
@@ -54,7 +55,7 @@ tiny_mlp() { run_sim "$@" "$SAMPLES/mlp" --layers=3 --batch=64 --width=16 --step
     done
 }
 
-@test "the ledger adds up for a clean run" {
+@test "the ledger of a clean run adds up" {
     requires samples jq
     tiny_mlp
     ended_with 0
@@ -69,7 +70,7 @@ tiny_mlp() { run_sim "$@" "$SAMPLES/mlp" --layers=3 --batch=64 --width=16 --step
     equal "$(ledger calls.cuMemAlloc_v2)" "$(ledger made.plain)" "allocations"
 }
 
-@test "the trace numbers calls and operations in one order" {
+@test "the trace numbers calls and operations in one sequence" {
     requires samples
     tiny_mlp CUDASIM_TRACE="$WORK/trace"
     ended_with 0
@@ -81,13 +82,13 @@ tiny_mlp() { run_sim "$@" "$SAMPLES/mlp" --layers=3 --batch=64 --width=16 --step
     equal "$(wc -l <"$WORK/trace")" "$(awk '$1 == NR' "$WORK/trace" | wc -l)" "lines numbered in order"
 }
 
-@test "copies take the time that their rate says" {
+@test "copies take the time that their rate implies" {
     requires samples plain
     local quick slow
     tiny_mlp
     ended_with 0
     quick=$(ledger bytes.d2h)
-    # So slow a link that the copies alone take a second.
+    # On a link this slow the copies alone take a second.
     local start=$EPOCHREALTIME
     tiny_mlp CUDASIM_D2H_GBPS="$(awk -v bytes="$quick" 'BEGIN { printf "%.9f", bytes / 1e9 }')"
     ended_with 0
@@ -95,7 +96,7 @@ tiny_mlp() { run_sim "$@" "$SAMPLES/mlp" --layers=3 --batch=64 --width=16 --step
     at_least 950 "$slow" "milliseconds"
 }
 
-@test "the longest chain is of kernels that wait for one another" {
+@test "the longest chain counts kernels that wait for one another" {
     requires samples jq
     run_sim "$SAMPLES/orders" turns # 10 kernels on each of two streams
     ended_with 0
@@ -106,7 +107,7 @@ tiny_mlp() { run_sim "$@" "$SAMPLES/mlp" --layers=3 --batch=64 --width=16 --step
     equal "$(ledger kernels_run)" "$(ledger longest_chain)" "longest chain"
 }
 
-@test "the records of events take the time that they are told" {
+@test "event records take the configured time" {
     requires samples jq plain
     local start=$EPOCHREALTIME took
     tiny_mlp CUDASIM_EVENT_NS=100000000
@@ -116,7 +117,7 @@ tiny_mlp() { run_sim "$@" "$SAMPLES/mlp" --layers=3 --batch=64 --width=16 --step
     at_least $(($(ledger calls.cuEventRecord) * 100)) "$took" "milliseconds"
 }
 
-@test "a failure on request reaches the program as a CUDA error" {
+@test "an injected failure reaches the program as a CUDA error" {
     requires samples
     tiny_mlp CUDASIM_FAULT=cuMemAlloc_v2:oom@5
     [ "$status" -ne 0 ]
@@ -124,21 +125,21 @@ tiny_mlp() { run_sim "$@" "$SAMPLES/mlp" --layers=3 --batch=64 --width=16 --step
     equal 1 "$(ledger faults_injected)"
 }
 
-@test "a device too small refuses memory" {
+@test "a device that is too small refuses memory" {
     requires samples
     tiny_mlp CUDASIM_MEMORY=16KiB
     [ "$status" -ne 0 ]
     contains "$output" 'out of memory|cudaErrorMemoryAllocation'
 }
 
-@test "a machine without a device says so" {
+@test "a machine without a device reports that it has none" {
     requires samples
     tiny_mlp CUDASIM_NO_DEVICE=1
     [ "$status" -ne 0 ]
     contains "$output" 'no CUDA-capable device|cudaErrorNoDevice'
 }
 
-@test "a setting that can't be understood is named" {
+@test "a setting that can't be parsed is named" {
     requires samples
     tiny_mlp CUDASIM_SCHED=random CUDASIM_MEMORY=lots CUDASIM_FAULT=cuNoSuchCall:oom@1
     ended_with 0

@@ -1,12 +1,14 @@
 #!/usr/bin/env bats
-# The sample trainers themselves, without Penstock: everything that is shown with them later rests on what is shown of them here.
+# The sample trainers without Penstock. Every later test that runs them under Penstock rests on
+# these tests.
 
 load ../../lib/helper
 
-# Small enough for milliseconds, with a width that is no multiple of a kernel's tile and a batch that halves and chunks unevenly.
+# Small enough for milliseconds. The width is no multiple of a kernel's tile, and the batch splits
+# unevenly into halves and chunks.
 small=(--layers 3 --width 20 --batch 150 --seq 6 --heads 2 --vocab 13 --steps 5 --verify)
 
-# train MODEL OPTION...: what the trainer prints; fails as it fails
+# train MODEL OPTION...: prints the trainer's output; fails when the trainer fails.
 train() {
     local model=$1
     shift
@@ -15,14 +17,15 @@ train() {
     printf '%s\n' "$output"
 }
 
-# differ ONE OTHER WHAT: both are there, and they are not the same
+# differ ONE OTHER WHAT: both texts are non-empty, and they differ.
 differ() {
     [ -n "$1" ] && [ -n "$2" ] && [ "$1" != "$2" ] && return 0
     printf '%s: expected two different texts, got "%s" and "%s"\n' "$3" "$1" "$2" >&2
     return 1
 }
 
-# hostile_cases [SPANS MIB]: runs every case of `hostile`; fails if one ends otherwise than it should.
+# hostile_cases [SPANS MIB]: runs every case of `hostile`; fails if one ends otherwise than it
+# should.
 hostile_cases() {
     local names name expected wrong=0
     run_sim "$SAMPLES/hostile" --list
@@ -45,10 +48,11 @@ hostile_cases() {
     equal 0 "$wrong" "cases that went wrong"
 }
 
-# losses TEXT: the numbers alone
+# losses TEXT: prints the numbers alone.
 losses() { sed -nE 's/^step [0-9]+ loss ([^ ]+) .*/\1/p' <<<"$1"; }
 
-# close_to TOLERANCE EXPECTED ACTUAL: lists of numbers, compared one by one, relative to the expected one
+# close_to TOLERANCE EXPECTED ACTUAL: compares two lists number by number; TOLERANCE is relative to
+# the expected one.
 close_to() {
     paste <(printf '%s\n' "$2") <(printf '%s\n' "$3") | awk -v tolerance="$1" '
         NF != 2 { print "not as many numbers: " $0; bad = 1; next }
@@ -56,7 +60,7 @@ close_to() {
         END { exit bad || NR == 0 }' >&2
 }
 
-@test "gradients and loss are those of a reference in double precision" {
+@test "gradients and loss match a reference in double precision" {
     requires samples
     local model ways
     for model in mlp transformer; do
@@ -69,7 +73,7 @@ close_to() {
     done
 }
 
-@test "the gradient check sees a wrong backward pass" {
+@test "the gradient check detects a wrong backward pass" {
     requires samples nvcc
     mkdir -p tests/cudasim
     cp -r "$ROOT/tests/samples" tests/
@@ -83,7 +87,7 @@ close_to() {
     contains "$output" 'weight1\[[0-9]+\]: gradient .*, expected'
 }
 
-@test "the loss falls" {
+@test "the loss falls during training" {
     requires samples
     local model all
     for model in mlp transformer; do
@@ -95,7 +99,7 @@ close_to() {
     done
 }
 
-@test "two runs print the same to the bit, another seed does not" {
+@test "two runs print the same bits, and another seed prints others" {
     requires samples
     local model once
     for model in mlp transformer; do
@@ -104,12 +108,12 @@ close_to() {
         equal 5 "$(grep -cE '^step [0-9]+ loss [0-9.]+ gradients [0-9a-f]{16}$' <<<"$once")" "lines of steps"
         contains "$once" '^parameters [0-9a-f]{16}$'
         differ "$once" "$(train "$model" --seed 1)" "another seed"
-        # Every step has gradients of its own, and so a hash of its own.
+        # Every step has its own gradients, so its own hash.
         equal 5 "$(sed -nE 's/^step.*gradients //p' <<<"$once" | sort -u | wc -l)" "different hashes"
     done
 }
 
-@test "how the work is issued changes no bit" {
+@test "threads, streams, allocators and markers change no bit of the results" {
     requires samples
     local model base ways sizes
     for model in mlp transformer; do
@@ -137,7 +141,7 @@ close_to() {
     done
 }
 
-@test "evaluation passes leave training alone, skipped updates leave the parameters alone" {
+@test "evaluation passes don't change training, and skipped updates don't change the parameters" {
     requires samples
     local model base evaluated
     for model in mlp transformer; do
@@ -167,7 +171,7 @@ close_to() {
     done
 }
 
-@test "a trainer gives back everything it took" {
+@test "a trainer releases everything that it allocates" {
     requires samples sim jq
     local model
     for model in mlp transformer; do
@@ -182,7 +186,7 @@ close_to() {
     done
 }
 
-@test "layers are marked by NVTX ranges, or not at all" {
+@test "layers are marked by NVTX ranges, unless markers are off" {
     requires samples nvcc cc
     local model
     cat >ranges.c <<'END'
@@ -220,35 +224,36 @@ END
         NVTX_INJECTION64_PATH=$PWD/ranges.so train "$model" --steps 2 --threads 2
         equal 2 "$(grep -cx 'range 0 layer 0 forward' <<<"$output")" "$model: ranges of the first layer's forward"
         equal 2 "$(grep -cx 'range 0 layer 2 backward' <<<"$output")" "$model: ranges of the last layer's backward"
-        # Every range that begins ends before the next: none is nested in another.
+        # Every range ends before the next begins: none is nested in another.
         lacks "$output" '^range [1-9]'
         NVTX_INJECTION64_PATH=$PWD/ranges.so train "$model" --steps 2 --markers none
         lacks "$output" '^range'
     done
 }
 
-@test "--memory says the bytes at the peak" {
+@test "--memory prints the bytes at the peak" {
     requires samples
     local peak parameters
     run_sim "$SAMPLES/mlp" --layers 4 --width 8 --batch 1000 --steps 2 --memory
     ended_with 0
     peak=$(sed -nE 's/^allocated at the peak ([0-9]+) bytes, of which parameters [0-9]+$/\1/p' <<<"$output")
     parameters=$(sed -nE 's/^allocated at the peak [0-9]+ bytes, of which parameters ([0-9]+)$/\1/p' <<<"$output")
-    # value, two moments and gradient of 8 + 8 * 8 + 8 + 8 * 8 + 8 floats a layer
+    # Value, two moments and gradient of 8 + 8 * 8 + 8 + 8 * 8 + 8 floats a layer.
     equal $((4 * 4 * 4 * (8 + 64 + 8 + 64 + 8))) "$parameters" "bytes of parameters"
-    # at the least what four layers keep: four rows of eight floats, the norm's scale, eight bytes of dropout
+    # At least what four layers keep: four rows of eight floats, the norm's scale, eight bytes of
+    # dropout.
     at_least $((4 * 1000 * (4 * 32 + 4 + 8) + parameters)) "$peak" "peak"
     at_most $((2 * 4 * 1000 * (4 * 32 + 4 + 8) + parameters)) "$peak" "peak"
 }
 
-@test "a CUDA error ends the trainer with the call's name" {
+@test "a CUDA error ends the trainer with the name of the call" {
     requires samples sim
     CUDASIM_FAULT="cuMemcpyAsync:error@3,cuMemcpyHtoDAsync:error@3" run_sim "$SAMPLES/mlp" "${small[@]}"
     ended_with 1
     contains "$output" 'cudaMemcpyAsync\(.*: cudaError'
 }
 
-@test "the command line is checked" {
+@test "wrong options are refused with status 2" {
     requires samples
     run_sim "$SAMPLES/mlp" --help
     ended_with 0
@@ -272,7 +277,7 @@ END
     hostile_cases
 }
 
-@test "hostile programs get what CUDA promises them in any order that the seeded scheduler allows" {
+@test "hostile programs get what CUDA promises them under the seeded scheduler" {
     requires samples sim
     CUDASIM_SCHED=seeded CUDASIM_SEED=7 hostile_cases 8 4
 }

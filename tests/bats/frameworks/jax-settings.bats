@@ -1,17 +1,19 @@
 #!/usr/bin/env bats
-# What JAX is asked for by its own settings, so that its tensors are visible, and when it is left alone.
+# The environment settings by which Penstock makes JAX's tensors visible, and when it leaves JAX
+# alone.
 
 load ../../lib/helper
 
 setup() { helper_setup 60; }
 
-# jax_settings [VARIABLE=VALUE]...: allocator and preallocation as a program under Penstock finds them
+# jax_settings [VARIABLE=VALUE]...: prints the allocator and preallocation settings that a program
+# under Penstock finds.
 jax_settings() {
     run_penstock "$@" sh -c 'echo "${XLA_PYTHON_CLIENT_ALLOCATOR-(unset)} ${XLA_PYTHON_CLIENT_PREALLOCATE-(unset)}"'
     ended_with 0
 }
 
-@test "JAX is asked for CUDA's allocator, and to take nothing ahead of use" {
+@test "JAX is told to use CUDA's allocator and to allocate nothing ahead of use" {
     jax_settings
     equal "cuda_async false" "$output" "with neither set"
     jax_settings XLA_PYTHON_CLIENT_PREALLOCATE=true
@@ -20,7 +22,7 @@ jax_settings() {
     equal "cuda_async false" "$output" "with another setting of JAX's"
 }
 
-@test "an allocator that the user names for JAX stays, and how it begins" {
+@test "an allocator that the user names for JAX stays, and so does the user's preallocation" {
     local allocator
     for allocator in default platform bfc cuda_async; do
         jax_settings XLA_PYTHON_CLIENT_ALLOCATOR=$allocator
@@ -38,7 +40,7 @@ jax_settings() {
     done
 }
 
-@test "a script names JAX's allocator itself" {
+@test "a script that names JAX's allocator itself keeps it" {
     local chosen='import os; os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "platform"; os.system("echo $XLA_PYTHON_CLIENT_ALLOCATOR")'
     requires python
     run_penstock python3 -c "$chosen"

@@ -1,18 +1,19 @@
 #!/usr/bin/env bats
-# What torch is asked for by its own settings, so that its tensors are visible, and when it is left alone.
+# The environment settings by which Penstock makes torch's tensors visible, and when it leaves torch
+# alone.
 
 load ../../lib/helper
 load ../../lib/small_trainer
 
 setup() { helper_setup 60; }
 
-# torch_settings [VARIABLE=VALUE]...: the two variables as a program under Penstock finds them
+# torch_settings [VARIABLE=VALUE]...: prints the two variables that a program under Penstock finds.
 torch_settings() {
     run_penstock "$@" sh -c 'echo "${PYTORCH_CUDA_ALLOC_CONF-(unset)} ${PYTORCH_ALLOC_CONF-(unset)}"'
     ended_with 0
 }
 
-@test "torch is asked for the backend whose tensors are visible, beside what the user asked for" {
+@test "torch is told to use the backend whose tensors are visible, and the user's other options stay" {
     local visible=backend:cudaMallocAsync other=max_split_size_mb:128,expandable_segments:True
     torch_settings
     equal "$visible $visible" "$output" "with neither set"
@@ -26,8 +27,8 @@ torch_settings() {
     equal "$visible,$other $visible,garbage_collection_threshold:0.5" "$output" "with other options in both"
 }
 
-# torch's chunk_cat frees a table ahead of the kernel that reads it, on the same stream (tests/61 has what becomes of it).
-@test "where torch was asked, small memory that it frees on a stream is that stream's to have again" {
+# torch's chunk_cat frees a table ahead of the kernel that reads it, on the same stream (tests/bats/tracer/pointer-tables.bats has the case).
+@test "when torch was told its backend, small memory freed on a stream is reused by that stream alone" {
     echo 'int torch_is_here;' | gcc -shared -fPIC -Wl,-soname,libc10_cuda.so -o libc10_cuda.so -x c -
     build_probe pools -Wl,--no-as-needed -L. -l:libc10_cuda.so -Wl,-rpath,"$PWD" <<'END'
 int main(void)
@@ -58,7 +59,7 @@ END
     contains "$output" '^1 1 1 ok$'
 }
 
-@test "a backend that the user chose stays, in whichever variable and however it is written" {
+@test "a backend that the user chose stays, in either variable and in any spelling" {
     local chosen
     for chosen in backend:native backend:cudaMallocAsync max_split_size_mb:64,backend:native "backend : native" "backend:native,roundup_power2_divisions:4"; do
         torch_settings "PYTORCH_CUDA_ALLOC_CONF=$chosen"
@@ -70,13 +71,14 @@ END
     done
 }
 
-# python_settings ARGUMENT...: what torch is asked for in a Python that is run so, the script first
+# python_settings ARGUMENT...: prints torch's settings in a Python started with these arguments; the
+# first is the script.
 python_settings() {
     run_penstock python3 "$@"
     ended_with 0
 }
 
-@test "torch keeps its own allocator where the program names a mode of torch.compile that needs it" {
+@test "torch keeps its own allocator when the program names a mode of torch.compile that needs it" {
     requires python cc
     local asked='import os, subprocess, sys; print(os.environ.get("PYTORCH_CUDA_ALLOC_CONF")); sys.argv[1:2] == ["run"] and subprocess.run(sys.argv[2:])'
     local visible=backend:cudaMallocAsync own=backend:native
@@ -106,16 +108,17 @@ python_settings() {
     python_settings plain.py --compile-mode=max-autotune-no-cudagraphs
     equal $visible "$output"
     run_penstock python3 missing.py
-    ended_with 2 # Python's own, which finds no such file either
-    # A launcher's children are given what it was, and a program that is no Python's isn't looked into.
+    ended_with 2 # Python's own status: it finds no such file either
+    # A launcher's children inherit its settings. The files of a program that is not Python are not
+    # read.
     python_settings plain.py run python3 graphs.py
     equal "$own $own" "${output//$'\n'/ }"
     run_penstock sh -c 'echo $PYTORCH_CUDA_ALLOC_CONF' graphs.py
     equal $visible "$output"
-    # What the user says goes.
+    # The user's setting wins.
     run_penstock PYTORCH_CUDA_ALLOC_CONF=$visible python3 graphs.py
     equal $visible "$output"
-    # And it is said, where there is memory to manage.
+    # One line reports it, in a process that has memory to manage.
     cat >uses.py <<'END'
 import ctypes, os
 runtime, address = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
@@ -130,7 +133,8 @@ END
     said 'reduce-overhead: names a mode of torch.compile .*PYTORCH_CUDA_ALLOC_CONF=backend:'
 }
 
-# has BACKEND FILE TEXT [ARGUMENT...]: torch has that backend where FILE, which the arguments name (it alone, if there are none), has that text
+# has BACKEND FILE TEXT [ARGUMENT...]: torch gets BACKEND when FILE has TEXT and the arguments name
+# FILE. Without arguments FILE is the only one.
 has() {
     mkdir -p "$(dirname "$2")"
     printf '%b' "$3" >"$2"
@@ -138,7 +142,7 @@ has() {
     equal "$1" "$output" "$2: $3 ${*:4}"
 }
 
-@test "torch keeps its own allocator where a program's files ask for CUDA graphs otherwise, or for memory history" {
+@test "torch keeps its own allocator when a program's files ask for CUDA graphs in other ways, or for memory history" {
     requires python
     local visible=backend:cudaMallocAsync own=backend:native line
     echo 'import os; print(os.environ.get("PYTORCH_CUDA_ALLOC_CONF"))' >plain.py
@@ -155,7 +159,7 @@ has() {
     has $visible script.py 'if options.profile:\n    torch.cuda.memory._record_memory_history(max_entries=100)'
     has $visible script.py 'def _record_memory_history():'
     has $visible script.py '#torch.cuda.memory._record_memory_history()'
-    # A configuration does without quotes, and a module's file is looked for below the working directory.
+    # A configuration file needs no quotes. A module's file is searched below the working directory.
     for line in config.yaml config.yml --config=config.toml; do
         has $own "${line#*=}" 'model:\n  compile_mode: reduce-overhead # or max-autotune' $line
     done
@@ -171,7 +175,7 @@ has() {
     equal $own "$output"
     python_settings plain.py --no-cudagraphs
     equal $visible "$output"
-    # Files that nobody should wait for, or that are none.
+    # Files that must delay no program, and names that are no readable files.
     python3 -c 'print("mode: cudagraphs reduce-overhead triton.cudagraphs " * 80000)' >line.yaml
     LIMIT=20 python_settings plain.py line.yaml
     equal $visible "$output"
@@ -184,7 +188,7 @@ has() {
     equal $visible "$output"
 }
 
-@test "what a launcher found is told by what it starts" {
+@test "what a launcher found in a script's files is reported by the process it starts" {
     requires python cc
     cat >uses.py <<'END'
 import ctypes, os
@@ -200,9 +204,10 @@ END
     said 'uses.py: names a mode of torch.compile .*PYTORCH_CUDA_ALLOC_CONF=backend:'
 }
 
-@test "what torch refuses on the backend that Penstock asks for comes with the line that helps" {
+@test "when torch refuses a feature on the backend that Penstock chose, a line names the setting that helps" {
     requires cc
-    # libc10.so's part, what is linked with it, and a program that opens that for itself alone, as Python does.
+    # The part of libc10.so, a library linked with it, and a program that opens that library with
+    # RTLD_LOCAL, as Python does.
     cat >torch.h <<'END'
 #include <cstdint>
 #include <stdexcept>
@@ -261,7 +266,7 @@ END
     ended_with 0
     equal "$all"$'\n'"fg7 long: ${all#* }"$'\n'"$all" "$(grep -v '^penstock: ' <<<"$output")" "what is thrown, from either"
     said 'torch has no recordHistory with cudaMallocAsync, which Penstock asked it to use; PYTORCH_CUDA_ALLOC_CONF=backend:native'
-    # Nothing of other errors, nor where the backend is the user's.
+    # No line for other errors, nor when the user chose the backend.
     run_penstock ./program
     ended_with 0
     equal "fg8 x fg7 long:  fg8 x" "${output//$'\n'/ }"
@@ -269,14 +274,15 @@ END
     run_penstock PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync ./program recordHistory
     contains "$output" "^$all"
     said
-    # Where it is linked with the program.
+    # The same when the library is linked with the program.
     echo 'extern "C" void fails(const char *, int); int main() { fails("shareIpcHandle", 1); }' | g++ -x c++ -o linked - -x none ./libuser.so -L. -l:libc10.so -Wl,-rpath,"$PWD"
     run_penstock ./linked
     ended_with 0
     said 'torch has no shareIpcHandle with '
 }
 
-# set_by_script VARIABLE VALUE [SETTING]...: what torch, loaded then, would find in both variables when a script sets one
+# set_by_script VARIABLE VALUE [SETTING]...: prints both variables as torch would find them when a
+# script sets one before it loads torch.
 set_by_script() {
     cat >sets.py <<'END'
 import ctypes, os, sys
@@ -290,7 +296,7 @@ END
     ended_with 0
 }
 
-@test "a script that sets torch's variables before it loads torch is taken as the user's environment is" {
+@test "a script that sets torch's variables before it loads torch counts like the user's environment" {
     requires python
     local visible=backend:cudaMallocAsync old=PYTORCH_CUDA_ALLOC_CONF new=PYTORCH_ALLOC_CONF own=expandable_segments:True
     set_by_script $old $own
@@ -299,12 +305,13 @@ END
     equal "$visible $visible,$own" "$output"
     set_by_script $old ''
     equal "$visible $visible" "$output"
-    # torch 2.11 asks by the old name first: what a script chooses in one must not be outdone by the other.
+    # torch 2.11 reads the old name first. A script's choice in one variable must not be overridden
+    # by the other.
     set_by_script $old backend:native
     equal "backend:native (unset)" "$output"
     set_by_script $new "backend : native,$own"
     equal "(unset) backend : native,$own" "$output"
-    # Nor is it a choice to put back what was found there.
+    # Restoring the value that was found there is not a choice.
     set_by_script $new $visible
     equal "$visible $visible" "$output"
     set_by_script $old $visible,$own
@@ -314,7 +321,7 @@ END
     equal "(unset) $visible" "$output" "where Penstock chose torch's own"
     set_by_script $new backend:native $old=a:1
     equal "a:1 backend:native" "$output"
-    # What the user says goes.
+    # The user's setting wins.
     set_by_script $old $own PENSTOCK_ALLOC_CONF=0
     equal "$own (unset)" "$output"
     set_by_script $old $own PENSTOCK_DISABLE=1
@@ -325,7 +332,7 @@ END
     equal "$visible $visible" "$output" "another variable"
 }
 
-@test "what such a script starts is asked once, whichever environment it is given" {
+@test "children of such a script get the settings once, in whichever environment they are started" {
     requires python
     cat >starts.py <<'END'
 import os, subprocess
@@ -336,14 +343,15 @@ END
     run_penstock python3 starts.py
     ended_with 0
     equal "backend:cudaMallocAsync,a:1 backend:cudaMallocAsync,a:1" "${output//$'\n'/ }"
-    # And where the script names a mode of torch.compile that needs it torch keeps its own allocator, which is what it has without being asked, too.
+    # When the script names a mode of torch.compile that needs it, torch keeps its own allocator.
+    # That is its default, too.
     sed 's/^for/mode="reduce-overhead"\n&/' starts.py >graphs.py
     run_penstock python3 graphs.py
     ended_with 0
     equal "backend:native,a:1 a:1" "${output//$'\n'/ }"
 }
 
-@test "setenv is the C library's in all else" {
+@test "setenv behaves like the C library's for all other variables" {
     requires cc
     build_probe sets <<'END'
 #include <errno.h>
@@ -386,9 +394,9 @@ END
     equal "backend:cudaMallocAsync,a:1 backend:cudaMallocAsync,a:1" "$output"
 }
 
-@test "a file of one long comment keeps no Python waiting, and one that gets shorter meanwhile ends none" {
+@test "a file with one long comment delays no Python, and a file that shrinks meanwhile ends no program" {
     requires python cc
-    # Each of these would be the value of a key, if the line were none.
+    # Each of these would be a key's value if the line were not a comment.
     python3 -c 'open("long.yaml", "w").write("# " + "mode: reduce-overhead," * 180000)'
     python3 -c 'open("code.py", "w").write("# " + "mode=\"max-autotune\"," * 90000 + "\n" + "triton.cudagraphs = True " * 80000)'
     LIMIT=60
@@ -398,7 +406,7 @@ END
     run_penstock python3 -c 'import os; print(os.environ["PYTORCH_CUDA_ALLOC_CONF"])' code.py
     ended_with 0
     equal backend:native "$output"
-    # It is cut off once its size is known.
+    # The file is truncated once its size is known.
     gcc -x c -shared -fPIC -o cut.so - <<'END'
 #include <stdio.h>
 #include <string.h>

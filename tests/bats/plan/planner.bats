@@ -1,14 +1,15 @@
 #!/usr/bin/env bats
-# The planner on recorded steps, as `penstock plan` shows it: near the lower bound, within the budget, and clear about what it can't use.
+# The planner on recorded steps, by `penstock plan`: near the lower bound, within the budget, and
+# clear about unusable input.
 
 load ../../lib/helper
 
 RECORDINGS=$ROOT/tests/recordings
 
-# figure NAME: in milliseconds, as the last `penstock plan` printed it
+# figure NAME: prints a figure of the last `penstock plan`, in milliseconds.
 figure() { awk -v name="$1" '$1 == name { print $2; found = 1 } END { exit !found }' <<<"$output"; }
 
-# close_to_bound PERCENT: the predicted time is not under the bound, and over it by at most so much
+# close_to_bound PERCENT: the predicted time is not under the bound, and at most PERCENT over it.
 close_to_bound() {
     local predicted bound
     predicted=$(figure predicted) bound=$(figure bound)
@@ -18,14 +19,15 @@ close_to_bound() {
     }
 }
 
-@test "the made-up Llama is what its script writes" {
+@test "the made-up Llama recording is what its script writes" {
     requires python
     "$RECORDINGS/make-llama" | cmp - <(gzip -dc "$RECORDINGS/made-up-llama.gz")
 }
 
-@test "plans of every recording are near the lower bound, and hold no more than the budget" {
+@test "plans of every recording are near the lower bound and hold no more than the budget" {
     requires glpsol
-    # At worst, in per cent: 0.7 of the made-up step, 0.2 of the Llamas, 3.0 of the compiled model (at 65 %), 5.4 of the ResNet (at 85 %: 4 ms).
+    # Measured at worst: 0.7 % for the made-up step, 0.2 % for the Llamas, 3.0 % for the compiled
+    # model (at 65 %), 5.4 % for the ResNet (at 85 %: 4 ms).
     local recording budget near all=()
     for recording in "$RECORDINGS"/*.gz; do
         all+=({95,85,75,65,55}%:"$recording")
@@ -43,7 +45,7 @@ close_to_bound() {
 @test "on a step recorded on an H200, plans from 80 to 50 % of its peak are within 1 % of the lower bound" {
     requires glpsol
     local budget
-    # Measured: 0.15, 0.20, 0.16 and 0.13 %. The made-up step, above, comes within 0.7 %.
+    # Measured: 0.15, 0.20, 0.16 and 0.13 %. The made-up step, above, is within 0.7 %.
     for budget in 80% 70% 60% 50%; do
         run_command plan "$RECORDINGS/h200-llama-56GiB.gz" --budget $budget --guard unmap --bound
         ended_with 0
@@ -52,21 +54,21 @@ close_to_bound() {
     done
 }
 
-@test "the bound bites: it is above the plain time where the links can't keep up" {
+@test "the bound is above the plain time when the link can't keep up" {
     requires glpsol
     run_command plan "$RECORDINGS/made-up-llama.gz" --budget 30GiB --guard unmap --bound
     ended_with 0
     at_least "$(($(figure plain | cut -d. -f1) * 5 / 4))" "$(figure bound | cut -d. -f1)" bound
 }
 
-@test "with memory enough nothing moves" {
+@test "with enough memory nothing moves" {
     run_command plan "$RECORDINGS/made-up-llama.gz" --budget 100% --moves
     ended_with 0
     equal "$(figure plain)" "$(figure predicted)"
     contains "$output" '^evicted +0 bytes in 0 moves'
 }
 
-@test "the moves are listed, and what a slab can't hold stays" {
+@test "the moves are listed, and spans that the slab can't hold stay" {
     run_command plan "$RECORDINGS/made-up-llama.gz" --budget=56GiB --guard unmap --moves
     ended_with 0
     contains "$output" '^ +[0-9]+  [0-9.]+ MiB +optimizer +[0-9]+ +[0-9]+ +[0-9]+ +0\.000$'
@@ -75,7 +77,7 @@ close_to_bound() {
     contains "$output" 'does not fit the budget'
 }
 
-@test "spans that outlive the step, which the guard maps to their slots, leave when others are not enough" {
+@test "spans that outlive the step and are mapped by the guard leave only when others are not enough" {
     local budget=56GiB
     run_command plan "$RECORDINGS/h200-llama-48GiB.gz" --budget $budget --guard unmap --moves
     contains "$output" ' optimizer '
@@ -90,7 +92,7 @@ close_to_bound() {
     at_least "$(figure predicted | cut -d. -f1)" "${host%.*}" "ms with every span mapped"
 }
 
-@test "by hand, too: what so many layers ahead come to" {
+@test "the layers policy predicts the effect of each prefetch distance" {
     local ahead=0 before
     run_command plan "$RECORDINGS/h200-llama-48GiB.gz" --budget 48GiB --policy layers --prefetch-layers 0 --moves
     ended_with 0
@@ -108,7 +110,7 @@ close_to_bound() {
     contains "$output" 'in 0 moves'
 }
 
-@test "what can't be used is one line and status 2" {
+@test "unusable input is refused in one line with status 2" {
     printf 'penstock-recording 1\nlinks 1 1 1 1 0 0\nl 5 0\n' >bad
     printf 'penstock-recording 1\nlinks 1 1 1 1 0 0\nl 5\n' >good
     echo not gzip >bad.gz
@@ -138,7 +140,8 @@ plans_in_time() {
     printf '%s\n' "$output" >figures
     equal 5000 "$(jq 'select(.uses == 100000).spans' figures)" spans || return 1
     at_most 100000000 "$(jq 'select(.uses == 100000).low_ns' figures)" "ns for 100,000" || return 1
-    # Ten times n is 12 to 13.4 times n log n here, whichever two are compared; small steps may take longer, for they are searched thoroughly.
+    # Ten times n is 12 to 13.4 times n log n here, for any two neighbours. Small steps may take
+    # longer, because they are searched thoroughly.
     local low=0 figure
     for figure in $(jq .low_ns figures); do
         [ "$low" = 0 ] || at_most "$((low * 134 / 10))" "$figure" "ns after $low" || return 1
@@ -146,7 +149,7 @@ plans_in_time() {
     done
 }
 
-@test "a lower bound leaves nothing behind, and runs nothing, whatever the name of the directory for temporary files" {
+@test "computing a lower bound leaves no files and runs nothing, whatever the temporary directory is named" {
     local name
     mkdir bin
     printf '#!/bin/bash\nprintf "Status: OPTIMAL\\nObjective: x = 1000 (MINimum)\\n" >"${@: -1}"\n' >bin/glpsol

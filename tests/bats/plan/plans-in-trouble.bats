@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# While a plan is followed: driver calls that fail, and ends of every kind with reloads due, under way and waited for.
+# While a plan is followed: driver calls that fail, and every kind of exit with reloads due, under
+# way and waited for.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -10,7 +11,7 @@ setup() {
     TRAINER=("$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=9)
 }
 
-# calls NAME: how often a run of nine steps, most of them under a plan, makes the call
+# calls NAME: prints how often a run of nine steps, most of them under a plan, makes the call.
 calls() {
     [ -s "$BATS_FILE_TMPDIR/calls" ] || {
         train
@@ -19,13 +20,14 @@ calls() {
     jq -e ".$1" "$BATS_FILE_TMPDIR/calls"
 }
 
-# survives FAULT CALL: it strikes when three fifths, four fifths of the calls of that name have been made: in the midst of planned steps
+# survives FAULT CALL: injects the fault after three fifths, then four fifths, of the calls of that
+# name: amid planned steps.
 survives() {
     local fault=$1 call=$2 fifths all at tries
     all=$(calls "$call")
     for fifths in 3 4; do
         at=$((all * fifths / 5))
-        for tries in 1 2 3; do # a busy machine, whose plan comes late, may make fewer of them
+        for tries in 1 2 3; do # a busy machine, whose plan comes late, may make fewer calls
             train "CUDASIM_FAULT=$call${3:-}:$fault@$at"
             right_results || return 1
             [ "$(ledger faults_injected)" -eq 0 ] || break
@@ -35,26 +37,27 @@ survives() {
     done
 }
 
-@test "a copy that fails, once: the results stay right" { survives error cuMemcpyAsync; }
+@test "after a copy that fails once, the results stay right" { survives error cuMemcpyAsync; }
 
-@test "an event that can't be recorded, a wait that can't be queued" {
+@test "an event that can't be created or queried, once, is survived" {
     survives error cuEventCreate
     survives error cuEventQuery
 }
 
-@test "a mapping that fails, once" {
+@test "a mapping that fails once is survived" {
     survives error cuMemMap
     survives error cuMemSetAccess
 }
 
-@test "pages that can't be had, once" {
+@test "pages that can't be made, or are made late, once, are survived" {
     survives oom cuMemCreate
     survives delay cuMemCreate
 }
 
-@test "without the threads that reload and make spans ahead, launches wait for nobody's turn" {
+@test "without the threads that reload and preallocate, launches wait for no thread's turn" {
     requires cc plain
-    # The library's first threads plan, finish evictions, guard, begin evictions and make slots; those that reload, with a plan and without, and make spans do not start.
+    # The library's first threads plan, finish evictions, guard, begin evictions and make slots. The
+    # threads that reload, with a plan and without, and that make spans do not start.
     gcc -std=gnu11 -Wall -shared -fPIC -x c -o few.so - <<'END'
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -87,7 +90,7 @@ END
     counted demand_reloads
 }
 
-@test "without device times steps are planned by their order, and followed" {
+@test "without device times steps are planned by their order, and the plan is followed" {
     train CUDASIM_FAULT=cuEventElapsedTime:error@1+
     right_results
     struck 10
@@ -97,8 +100,8 @@ END
     sound untouched
 }
 
-@test "without a measured link steps are planned with a usual one" {
-    # The address range of the measurement is the one after Penstock's own two.
+@test "without a measured link steps are planned with default bandwidths" {
+    # The measurement reserves the next address range after Penstock's own two.
     train CUDASIM_FAULT=cuMemAddressReserve:error@3
     right_results
     struck
@@ -107,8 +110,9 @@ END
 }
 
 # --- ends ------------------------------------------------------------------------------------------------------------------------------------------
-# A trainer that would go on for minutes, and in it a thread of somebody else's that ends it after most of a second, when plans have been followed for
-# some steps: ENDER says how. Launches, reloads and evictions are in all stages then.
+# A trainer that would run for minutes. A foreign thread in it ends it after 0.8 s, when plans have
+# been followed for some steps. ENDER says how.
+# Launches, reloads and evictions are in all stages at that time.
 build_ender() {
     gcc -std=gnu11 -D_GNU_SOURCE -Wall -Werror -shared -fPIC -pthread -x c -o ender.so - <<'END'
 #include <pthread.h>
@@ -142,7 +146,7 @@ __attribute__((constructor)) static void begin(void)
 END
 }
 
-# long_training COMMAND...: the trainer for a thousand steps, launched by COMMAND...
+# long_training COMMAND...: runs the trainer for a thousand steps, launched by COMMAND.
 long_training() {
     local environment
     mapfile -t environment < <(device_environment)
@@ -150,14 +154,15 @@ long_training() {
         "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO${preload:+:$preload}" "$@" "$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=1000
 }
 
-# ended_in_a_plan HOW STATUS: so ended the last run, which had followed a plan, and its report is whole
+# ended_in_a_plan HOW STATUS: the last run ended with STATUS after it had followed a plan, and its
+# report is complete.
 ended_in_a_plan() {
     ended_with "$2" || return 1
     equal 1 "$(grep -cE "$CLOSING" <<<"$output")" "closing lines ($1)" && equal 1 "$(grep -c '^penstock' <<<"$output")" "lines ($1)" || return 1
     at_least 2 "$(report plan.steps)" "$1: steps under a plan" && at_least 20 "$(report plan.reloads)" "$1: reloads by the plan"
 }
 
-@test "ends in the midst of a planned step" {
+@test "a process that exits amid a planned step leaves a complete report" {
     requires cc
     build_ender
     ulimit -c 0
@@ -174,7 +179,7 @@ ended_in_a_plan() {
     [ ! -e "$REPORT" ]
 }
 
-@test "killed in the midst of a planned step" {
+@test "a process killed by a signal amid a planned step leaves a complete report" {
     local budget preload='' pid number
     ulimit -c 0
     budget=$(share 55)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# A learnt step is followed as planned: read from the simulated device's trace and ledger, copy by copy, and from the report.
+# A learnt step is followed as planned: read from the simulated device's trace and ledger, copy by
+# copy, and from the report.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -10,17 +11,20 @@ setup() {
     by_turn 2
 }
 
-# --- by hand: at which launch each copy is queued ------------------------------------------------------------------------------------------------
-# A model of ten layers, whose launches come slowly enough for another thread to keep up: what is queued between two of them is then no accident.
+# --- the layers policy: the launch at which each copy is queued
+# ------------------------------------------------
+# A model of ten layers. Its launches come slowly enough for another thread to keep up, so a copy
+# between two of them is there on purpose.
 LAYERS=10
 DEEP=("$SAMPLES/mlp" --layers=$LAYERS --width=32 --batch=256 --steps=6)
 ACTIVATION=32768 # bytes: rows * width * 4
-STEADY=4         # steps, counted from 0, from which on the plan is followed
+STEADY=4 # the plan is followed from this step on, counted from 0
 
-# whole_copies: the trace, with one copy for each span that moves
+# whole_copies: prints the trace, with one copy for each span that moves.
 whole_copies() { awk -f "$ROOT/tests/lib/whole_copies.awk" trace trace; }
 
-# deep PERCENT [VARIABLE=VALUE]...: that model with so much of the memory that it needs; `copies` is then what tests/lib/distances.awk says of the steady steps
+# deep PERCENT [VARIABLE=VALUE]...: runs that model in PERCENT of the memory that it needs. Sets
+# `copies` to the output of tests/lib/distances.awk for the steady steps.
 deep() {
     local percent=$1 peak
     shift
@@ -35,8 +39,9 @@ deep() {
     copies=$(whole_copies | awk -v LAYERS=$LAYERS -v BYTES=$ACTIVATION -f "$ROOT/tests/lib/distances.awk" | awk -v steady=$STEADY '$2 >= steady')
 }
 
-# copies_are KIND DISTANCE [LAYERS]: those that match are so many layers away from the launch that they are for. Never more: a copy comes after the launch
-# that the plan names. One in ten may be late, as the machine may be busy.
+# copies_are KIND DISTANCE [LAYERS]: matching copies are DISTANCE layers away from their launch, and
+# never more: a copy comes after the launch that the plan names. One in ten may be late on a busy
+# machine.
 copies_are() {
     local kind=$1 distance=$2 layers=${3:-[0-9]+} all exact
     all=$(grep -cE "^$kind [0-9]+ $layers " <<<"$copies" || true)
@@ -51,7 +56,7 @@ reloads_are_ahead() {
         equal "" "$(awk -v ahead="$ahead" '$1 == "reload" && $3 <= 3 && $4 > ahead' <<<"$copies")" "reloads that came earlier than $ahead layers ahead"
 }
 
-@test "reloads are queued as many layers ahead as was asked for" {
+@test "reloads are queued the given number of layers ahead" {
     local ahead
     for ahead in $(some_of 2 0 1 2 3 5); do
         in_time reloads_are_ahead $ahead
@@ -64,12 +69,13 @@ begin_with_backward() {
         equal "" "$(awk -v layers=$LAYERS '$1 == "reload" && $4 > layers - 1 - $3' <<<"$copies")" "reloads before backward"
 }
 
-@test "asked for more layers than there are, reloads begin with backward, as far as there is room" {
+@test "with a prefetch distance beyond the model, reloads begin with backward, as far as there is room" {
     in_time begin_with_backward
 }
 
 highest_is_on_its_way() {
-    # All layers but the last leave; without that rule the last but one would be reloaded with its own first kernel.
+    # All layers but the last leave. Without that rule the last but one would be reloaded with its
+    # own first kernel.
     local highest=$((LAYERS - 2))
     deep 40 PENSTOCK_PREFETCH_LAYERS=0 && copies_are reload 1 $highest && copies_are reload 0 '[0-5]' &&
         at_least 8 "$(grep -cE "^reload [0-9]+ $highest 1 1" <<<"$copies")" "reloads of layer $highest before backward began"
@@ -86,14 +92,14 @@ evictions_are_late() {
         equal "" "$(awk -v late="$late" '$1 == "evict" && $3 <= 3 && $4 < late' <<<"$copies")" "evictions that came earlier than $late layers late"
 }
 
-@test "evictions are queued as many layers late as was asked for" {
+@test "evictions are queued the given number of layers late" {
     local late
     for late in $(some_of 2 0 1 2); do
         in_time evictions_are_late $late
     done
 }
 
-@test "what stays at the end of forward stays" {
+@test "layers kept at the end of forward are not evicted" {
     local keep
     for keep in 1 4; do
         deep 60 PENSTOCK_KEEP_LAST=$keep
@@ -103,35 +109,36 @@ evictions_are_late() {
 }
 
 # --- plans ---------------------------------------------------------------------------------------------------------------------------------------
-# plan STEPS PERCENT [VARIABLE=VALUE]...: the small trainer for so many steps
+# plan STEPS PERCENT [VARIABLE=VALUE]...: runs the small trainer for STEPS steps.
 plan() {
     local steps=$1 percent=$2
     shift 2
     TRAINER=("${TRAINER[@]/#--steps=*/--steps=$steps}")
-    # Kept beside the file's own: what each trainer prints without Penstock.
+    # Each trainer's output without Penstock is kept beside the file's own.
     BATS_FILE_TMPDIR=$WORK/$(md5sum <<<"${TRAINER[*]}" | cut -c 1-8)
     mkdir -p "$BATS_FILE_TMPDIR"
     train CUDASIM_LAUNCH_NS=200000 PENSTOCK_BUDGET="$(share "$percent")" "$@"
     right_results && sound untouched
 }
 
-@test "a plan is in force by the fourth step, and then nothing waits for a launch to ask for it" {
+@test "a plan is in force by the fourth step, and from then on few reloads wait for a launch to ask" {
     local policy steps asked
     for policy in $(some_of 2 plan layers); do
         for steps in 6 11; do
             plan $steps 70 PENSTOCK_POLICY=$policy 'PENSTOCK_LAYERS=nvtx:layer *'
-            # What is left of the third step when the plan is ready is no whole step.
+            # The rest of the third step after the plan is ready is no whole step.
             at_least $((steps - 3)) "$(report plan.steps)" "$policy: steps of $steps that followed the plan"
             at_least $(((steps - 3) * 10)) "$(report plan.evictions)" "$policy: evictions by the plan in $steps steps"
             at_least $(((steps - 3) * 10)) "$(report plan.reloads)" "$policy: reloads by the plan in $steps steps"
             [ $steps = 6 ] && asked=$(report demand_reloads)
         done
-        # Five steps more, and some 150 reloads: at most three in ten were missed, on a machine that others use too (one in ten on a quiet one).
+        # Five more steps and about 150 reloads. At most three in ten were missed on a shared
+        # machine, one in ten on a quiet one.
         at_most $((asked + 45)) "$(report demand_reloads)" "$policy: reloads on demand in 11 steps, $asked in 6"
     done
 }
 
-# steps_by_plan COUNT: so many steps, and how many evictions by the plan they have together, `evictions`
+# steps_by_plan COUNT: runs COUNT steps; sets `evictions` to the plan's evictions in all of them.
 steps_by_plan() {
     local length
     TRAINER+=(--steps="$1")
@@ -143,15 +150,17 @@ steps_by_plan() {
     evictions=$(report plan.evictions)
 }
 
-@test "a long step is planned while its second round is under way, and the plan catches up with that round" {
+@test "a long step is planned during its second round, and the plan catches up with that round" {
     local both third evictions
     TRAINER=("$SAMPLES/mlp" --layers=90 --width=32 --batch=256)
-    # A step alone has its moves once; so has the second, although the plan came when its first spans were idle already. How much of it is left
-    # then is the planning thread's matter, which a busy machine keeps waiting: five of sixteen come in time, of 40 moves 0 to 25, and one of twelve must.
+    # One step has its moves once. So has the second step, although the plan came when its first
+    # spans were already idle. The planning thread decides how much of the step is left then, and a
+    # busy machine delays it. Five of sixteen runs are in time, with 0 to 25 of 40 moves. One of
+    # twelve must be.
     steps_by_plan 3
     both=$evictions
     steps_by_plan 12
-    third=$(((evictions - both) / 9)) # what two runs differ by in their second step is little in each ninth
+    third=$(((evictions - both) / 9)) # the second steps of two runs differ little in each ninth
     at_least 20 "$third" "evictions by the plan in a step"
     for _ in {2..12}; do
         [ "$both" -lt $((third * 3 / 2)) ] || break
@@ -161,13 +170,14 @@ steps_by_plan() {
     at_least $((third * 3 / 2)) "$both" "evictions by the plan in the second and the third step"
 }
 
-@test "where no slot of a size is free, rows of others take its place, and hold what they are given" {
+@test "when no slot of a size is free, rows of other sizes serve as slots and keep their contents" {
     local policy guard policies='plan layers lru' try
     ! is_short || policies=lru
     TRAINER=("$SAMPLES/transformer" --layers=3 --width=32 --batch=4 --seq=16 --heads=2 --steps=11)
     for policy in $policies; do
         for guard in host unmap; do
-            # How often depends on when the plan comes, and on how fast pages are pinned: 1 to 86 times in a run. One of a few must have enough.
+            # The number of rows depends on when the plan comes and how fast pages are pinned: 1 to
+            # 86 in a run. One of a few runs must have enough.
             for try in 1 2 3 4 5 6; do
                 plan 11 60 PENSTOCK_POLICY=$policy PENSTOCK_GUARD=$guard 'PENSTOCK_LAYERS=nvtx:layer *'
                 [ "$(report slab.rows)" -lt 8 ] || break
@@ -175,23 +185,23 @@ steps_by_plan() {
             at_least 8 "$(report slab.rows)" "$policy, $guard: times that a span went to several slots, at try $try"
             equal 0 "$(report eviction_errors)" "$policy, $guard: evictions that failed"
             equal 0 "$(report reload_errors)" "$policy, $guard: reloads that failed"
-            # There is no more of it than what was held at a time and a step's odd sizes.
+            # The slab holds no more than the bytes used at its peak and a step's odd sizes.
             at_most $(($(report slab.peak_used_bytes) * 3 / 2)) "$(report slab.bytes)" "$policy, $guard: bytes of slots"
         done
     done
-    # Without a byte on the device spans begin on rows and are used there.
+    # Without a byte of device memory, spans begin on rows and are used there.
     plan 3 0 PENSTOCK_GUARD=host
     at_least 10 "$(report slab.rows)" "budget 0: times that a span went to several slots"
     at_least 1 "$(report accesses_on_slot)" "budget 0: accesses to spans on slots"
 }
 
-@test "with memory enough the step is learnt, and nothing moves" {
+@test "with enough memory the step is learnt, and nothing moves" {
     local policy moved_plain
     plan 8 130 PENSTOCK_DISABLE=1
     moved_plain=$(ledger 'bytes | tojson')
     for policy in $(some_of 2 plan layers lru); do
         plan 8 130 PENSTOCK_POLICY=$policy
-        # But for what is looked through for tables, once for each kernel.
+        # Except for bytes that are searched for pointer tables, once for each kernel.
         equal "$moved_plain" "$(ledger "bytes | .d2h -= $(report looked_through_bytes) | tojson")" "$policy: bytes copied on the device, in each direction"
         equal 0 "$(report evictions)" "$policy: evictions"
         equal 0 "$(report reloads)" "$policy: reloads"
@@ -204,7 +214,7 @@ steps_by_plan() {
     plan 10 70 'PENSTOCK_LAYERS=nvtx:layer *' CUDASIM_KERNEL_NS=50000
     jq -e '.plan | .layers | length >= 12' "$REPORT"
     jq -e '[.plan.layers[] | select(.name) | .name] as $names | all(range(6) | "layer \(.) forward", "layer \(.) backward"; IN($names[]))' "$REPORT"
-    # Each layer's kernels take their time: six layers of 12 launches or more, twice.
+    # Each layer's kernels take time: six layers of 12 launches or more, forward and backward.
     jq -e '.plan | .plain_step_ns >= 100 * 50000 and .predicted_step_ns >= .plain_step_ns' "$REPORT"
     jq -e '.plan | ([.layers[].device_ns] | add) == .plain_step_ns' "$REPORT"
     jq -e '.plan | ([.layers[].exposed_ns] | add) == .exposed_ns' "$REPORT"
@@ -212,7 +222,7 @@ steps_by_plan() {
     jq -e '.plan | [.layers[].evicted_bytes] | add > 0' "$REPORT"
 }
 
-@test "what plans brought back are reloads: an eviction that is called off is none" {
+@test "only completed reloads of plans are counted: a cancelled eviction is not a reload" {
     local try
     for try in 1 2 3; do
         plan 40 30 CUDASIM_D2H_GBPS=0.02
@@ -223,14 +233,16 @@ steps_by_plan() {
     counted evictions_cancelled
 }
 
-@test "a plan knows what its step takes, when parts of it were not timed, and when it lies on two streams" {
-    # Steps that stop half-way now and then: what was not timed in one round is no shorter than what was timed in another.
-    # Up to an eighth of a step may be guessed; where guesses were taken for measurements it was 0.78 of the kernels alone.
+@test "a plan knows the time of its step when parts were not timed, and when it runs on two streams" {
+    # Some steps stop half-way. A part that was not timed in one round counts no less than its time
+    # in another. Up to an eighth of a step may be guessed. With guesses taken for measurements the
+    # figure was 0.78 of the kernels alone.
     TRAINER=("$SAMPLES/mlp" --layers=12 --width=64 --batch=8 --alloc=async --skip-every=3 --steps=16)
     plan 16 70 CUDASIM_KERNEL_NS=1000000 CUDASIM_LAUNCH_NS=20000 PENSTOCK_MIN_SPAN=4096
     at_least 2 "$(report plan.evictions)" "evictions by the plan"
     jq -e '(.learning.patterns | max_by(.launches).launches) as $launches | .plan.plain_step_ns / ($launches * 1000000) | . > 0.9' "$REPORT"
-    # Weight gradients and the optimizer on a stream of their own, beside the others as far as they can be.
+    # Weight gradients and the optimizer run on a second stream, beside the others as far as
+    # possible.
     TRAINER=("$SAMPLES/mlp" --layers=24 --width=64 --batch=8 --alloc=async --streams=2 --steps=9)
     plan 9 130 CUDASIM_KERNEL_NS=1000000 CUDASIM_LAUNCH_NS=20000 "PENSTOCK_METRICS=$WORK/metrics"
     local took
@@ -238,7 +250,7 @@ steps_by_plan() {
     jq -e --argjson took "$took" '.plan.plain_step_ns / $took | . > 0.6 and . < 1.2' "$REPORT"
 }
 
-@test "a change in the middle of a step is survived, and what comes again is planned again" {
+@test "a change in the middle of a step is survived, and a step that repeats is planned again" {
     local departure
     for departure in $(some_of 2 --shapes=2 --eval-every=2 --eval-every=3 --skip-every=3 --skew); do
         TRAINER=("$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=20 $departure)
@@ -246,7 +258,7 @@ steps_by_plan() {
         at_least 6 "$(report plan.steps)" "$departure: steps that followed a plan"
         at_least 100 "$(report plan.evictions)" "$departure: evictions by plans"
     done
-    # Five batch sizes in turn, and never the same one within the program: nothing repeats.
+    # Five batch sizes, each used once within the program: nothing repeats.
     TRAINER=("$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=5 --shapes=5)
     plan 5 60
     equal 0 "$(report plan.steps)" "steps that followed a plan, where none came twice"
@@ -255,8 +267,9 @@ steps_by_plan() {
 }
 
 # --- recordings ------------------------------------------------------------------------------------------------------------------------------------
-@test "kernels that name a span in some launches and in others none are no part of a step" {
-    # Structures that are passed by value hold stale pointers (unsteady.h): with those launches counted, the step is now 33 and now 35 launches long.
+@test "kernels that name a span in only some launches are not part of a step" {
+    # Structures passed by value hold stale pointers (unsteady.h). With those launches counted, the
+    # step would be sometimes 33 and sometimes 35 launches long.
     run_sim "$SAMPLES/hidden" 60 stale
     ended_with 0
     local expected=$output
@@ -269,12 +282,13 @@ steps_by_plan() {
     at_least 45 "$(report plan.steps)" "steps that followed the plan"
 }
 
-# uses_of_lists WORD: that those are the uses, of the sample's lists by that name
+# uses_of_lists WORD: the sample's lists of that name have these uses.
 uses_of_lists() {
     run_sim "$SAMPLES/hidden" 12 "$1"
     ended_with 0
     local expected=$output recording=$WORK/step
-    # A state at a time, 8 in each of 12 steps; the recorded step's launches have three names at the most: forward's, backward's, and what concatenates two.
+    # One state at a time, 8 in each of 12 steps. A launch of the recorded step has at most three
+    # names: forward's, backward's, and those of the kernel that concatenates two.
     run_penstock PENSTOCK_MIN_SPAN=64KiB PENSTOCK_BUDGET=$(($(ledger peak.device) * 50 / 100)) PENSTOCK_RECORDING="$recording" "$SAMPLES/hidden" 12 "$1"
     goes_on
     equal "$expected" "$(grep -v '^penstock: ' <<<"$output")" "weights"
@@ -285,15 +299,15 @@ uses_of_lists() {
     equal '' "$(grep -E '^l [^ ]+( [0-9]+){4}' "$recording")" "launches with more than three"
 }
 
-@test "of torch's lists of tensors a launch uses those that its blocks work on, not what stands behind them" {
+@test "of torch's lists of tensors a launch uses the entries its blocks work on, not those behind them" {
     uses_of_lists lists
 }
 
-@test "of torch's lists of tensors to be concatenated a launch uses those that its grid has rows for" {
+@test "of torch's lists of tensors to concatenate a launch uses those that its grid has rows for" {
     uses_of_lists cat
 }
 
-@test "a recording is what penstock plan reads" {
+@test "penstock plan reads a recording" {
     plan 6 70 PENSTOCK_RECORDING=step.recording
     run_command_plain plan step.recording --budget "$(share 50)"
     ended_with 0
@@ -302,10 +316,10 @@ uses_of_lists() {
     launches=$(report 'learning.patterns | max_by(.rounds).launches')
     contains "$output" "(^|[^0-9])$launches launches"
 }
-# `penstock plan` runs nothing under the library.
+# `penstock plan` runs without the library.
 run_command_plain() { run timeout "$(patience 20)" "$PENSTOCK" "$@"; }
 
-@test "what is recorded is a later step than the program's first, though nothing moves" {
+@test "a later step than the program's first is recorded, even when nothing moves" {
     plan 8 130 PENSTOCK_LOG=info
     equal 1 "$(grep -c 'policy: planned a step of' <<<"$output")" "plans where nobody records"
     plan 8 130 PENSTOCK_LOG=info PENSTOCK_RECORDING="$WORK/step"
@@ -313,7 +327,7 @@ run_command_plain() { run timeout "$(patience 20)" "$PENSTOCK" "$@"; }
     equal 0 "$(report evictions)" "evictions"
 }
 
-@test "a recording that can't be written: one line at the start and one then, and the program goes on" {
+@test "a recording that can't be written is reported at the start and once more, and the program goes on" {
     mkdir -p taken/is-a-directory
     local path
     for path in "$WORK/nowhere/step" "$WORK/taken"; do
@@ -326,21 +340,22 @@ run_command_plain() { run timeout "$(patience 20)" "$PENSTOCK" "$@"; }
 }
 
 # --- rules -------------------------------------------------------------------------------------------------------------------------------------------
-# Layers of three widths, so that a size says which layer a span is of: activations of layers 2 and 5 alone are three times as large as those of 0.
+# Layers of three widths, so the size of a span tells its layer. Activations of layers 2 and 5 alone
+# are three times as large as those of layer 0.
 sizes_that_left() { whole_copies | awk '$2 == "queued" && $4 == "cuMemcpyAsync" && /copy=d2h/ { sub(/.*bytes=/, ""); print $1 }' | sort -n | uniq; }
 skewed() {
     TRAINER=("$SAMPLES/mlp" --layers=6 --width=64 --batch=384 --steps=8 --skew)
     plan 8 45 CUDASIM_TRACE="$WORK/trace" 'PENSTOCK_LAYERS=nvtx:layer *' "$@"
 }
 
-@test "layers that a kernel of forward alone begins have the same numbers in each step and each plan" {
+@test "layers that begin at a kernel of forward alone have the same numbers in each step and each plan" {
     skewed PENSTOCK_LAYERS=kernel:relu2_forward 'PENSTOCK_RULES=exclude; include layer=0-5'
     at_least 3 "$(report plan.steps)" "steps that followed the plan"
     counted plan.evictions
     equal '[0,1,2,3,4,5]' "$(jq -c '[.plan.layers[].number | values] | unique' "$REPORT")" "numbers in the last plan"
 }
 
-# A reload that a busy machine makes late is made by the launch.
+# A reload that is late on a busy machine is made by the launch.
 launches_call_nothing_else() {
     local policy=$1 launches
     deep 60 PENSTOCK_POLICY="$policy" PENSTOCK_TRACER=cupti || return 1
@@ -357,14 +372,15 @@ launches_call_nothing_else() {
     done
 }
 
-# What the launching thread still makes it makes in the first round, in which it is seen what is missing.
+# The launching thread makes the remaining spans in the first round, in which the missing ones
+# become known.
 spans_are_made_ahead() {
     deep 60 PENSTOCK_POLICY="$1" || return 1
     at_least 40 "$(report plan.spans_made_ahead)" "$1: spans made ahead" &&
         at_most $(($(report plan.spans_made_ahead) / 2)) "$(report plan.allocations_without_one)" "$1: allocations that found none"
 }
 
-@test "spans for the allocations to come are made ahead of them, and the launching thread makes few itself" {
+@test "spans are made ahead of their allocations, and the launching thread makes few itself" {
     local policy
     DEEP=("$SAMPLES/mlp" --layers=$LAYERS --width=32 --batch=256 --steps=12)
     for policy in $(some_of 2 layers plan); do
@@ -372,7 +388,7 @@ spans_are_made_ahead() {
     done
 }
 
-@test "no byte of what a rule excludes moves when its layer or class is learnt" {
+@test "no byte that a rule excludes moves when its layer or class is learnt" {
     local policy rule size unit=$((384 * 64 * 4)) policies='plan layers'
     ! is_short || policies=plan
     for policy in $policies; do
@@ -390,12 +406,13 @@ spans_are_made_ahead() {
             lacks "$(sizes_that_left)" "^$size\$"
         done
     done
-    # By hand only activations leave; of its own accord a plan takes the optimizer's state first, which is idle longest, where nothing speaks against it.
+    # The layers policy evicts activations only. A plan of the default policy evicts the optimizer's
+    # state first, which is idle longest.
     skewed PENSTOCK_POLICY=plan PENSTOCK_GUARD=unmap
     contains "$(sizes_that_left)" '^49152$'
 }
 
-# measured FIELD: MB/s, as the log has it
+# measured FIELD: prints MB/s from the log.
 measured() {
     sed -nE "s/^penstock: policy: the link: ([0-9]+) MB\/s out, ([0-9]+) in, at once ([0-9]+) and ([0-9]+)$/\\$1/p" <<<"$output"
 }
@@ -412,12 +429,14 @@ link_is_measured_as_it_is() {
     done
 }
 
-@test "the link is measured as it is where each of our calls waits longer than a copy takes" {
-    # By the host's clock it was 202 out, 643 in and 165 each way at once: each copy is queued 20 ms after the one before it.
+@test "the link is measured correctly when each of our calls takes longer than a copy" {
+    # By the host's clock it was 202 out, 643 in and 165 each way at once: each copy is queued 20 ms
+    # after the one before it.
     in_time link_is_measured_as_it_is
 }
 
-# growing_out_and_in POLICY STEPS: bytes that leave and that come back in so many steps of the sample, in 60 % of its peak
+# growing_out_and_in POLICY STEPS: sets the bytes that leave and come back in STEPS steps of the
+# sample, in 60 % of its peak.
 growing_out_and_in() {
     run_penstock CUDASIM_GRANULARITY=4096 PENSTOCK_BUDGET=2080768 PENSTOCK_MIN_SPAN=4096 PENSTOCK_POLICY="$1" "$SAMPLES/growing" "$2"
     ended_with 0 || return 1
@@ -431,14 +450,14 @@ growing_moves_little() {
     before_out=$out before_in=$in
     growing_out_and_in "$policy" 30 || return 1
     echo "# $(((out - before_out) / 10)) bytes leave in each step and $(((in - before_in) / 10)) come back; the largest tensors have $((2 * large))" >&3
-    # What must is three of the largest tensors out and one in.
+    # The necessary traffic is three of the largest tensors out and one in.
     at_most $((9 * large)) $(((out - before_out) / 10)) "bytes that leave in each step" &&
         at_most $((5 * large)) $(((in - before_in) / 10)) "bytes that come back in each step"
 }
 
-@test "who needs pages at once has what the plan would have leave, and of what was used last what is older: it is what is not used again" {
+@test "a launch that needs pages at once evicts what the plan would evict, and otherwise the older of recent spans" {
     in_time growing_moves_little plan
-    # Without a plan what is older goes, and that alone.
+    # Without a plan only the older spans go.
     in_time growing_moves_little lru
     # The values are right.
     diff <(with_device env CUDASIM_GRANULARITY=4096 "$SAMPLES/growing" 30) <(grep -v '^penstock: ' <<<"$output")

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# PENSTOCK_POLICY: the tree's own policies by name, and one from outside: the example, and some that can't be used.
+# PENSTOCK_POLICY: the built-in policies by name, and external ones: the example, and some that
+# can't be used.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -9,7 +10,7 @@ setup() {
     requires samples cc
 }
 
-# policy NAME VERSION CHOICE: a shared object whose choice of what to evict is these statements
+# policy NAME VERSION CHOICE: builds a shared object whose choose function has these statements.
 policy() {
     gcc -std=gnu11 -Wall -I"$ROOT/include" -shared -fPIC -x c -o "$1" - <<END
 #include <penstock/policy.h>
@@ -20,7 +21,7 @@ const struct penstock_policy *penstock_policy(void) { return &own; }
 END
 }
 
-@test "each policy by its name, and the results are right" {
+@test "each built-in policy is chosen by its name, and the results are right" {
     local name
     for name in plan layers lru; do
         train PENSTOCK_POLICY=$name
@@ -33,7 +34,7 @@ END
     done
 }
 
-@test "the example from outside" {
+@test "the external example policy works, and the results are right" {
     train "PENSTOCK_POLICY=$SAMPLES/policy_example.so"
     right_results
     said
@@ -43,9 +44,9 @@ END
     contains "$output" 'the policy is longest gaps$'
 }
 
-@test "a policy from outside is asked what leaves" {
+@test "an external policy chooses what leaves" {
     requires plain
-    # The first that suffice, in the order in which they come.
+    # Chooses the first candidates that suffice, in their order.
     policy own.so PENSTOCK_POLICY_VERSION 'static int said;
         if (!said++ && write(2, "asked\n", 6) < 0) return 0;
         size_t k = 0;
@@ -59,7 +60,7 @@ END
     counted evictions
 }
 
-@test "one that can't be used is said once, and the default is in force" {
+@test "a policy that can't be used is reported once, and the default is in force" {
     requires plain
     policy old.so PENSTOCK_POLICY_VERSION-1 'return 0;'
     train "PENSTOCK_POLICY=$WORK/old.so"
@@ -79,7 +80,7 @@ END
     contains "$output" "^penstock: PENSTOCK_POLICY=$WORK/none.so: expected plan, layers, lru or the absolute path of a shared object .*\(No such file or directory\)"
 }
 
-@test "a plan from outside that is no plan is not followed, and that is said once" {
+@test "an invalid plan from an external policy is not followed, and that is reported once" {
     gcc -std=gnu11 -Wall -I"$ROOT/include" -shared -fPIC -x c -o wild.so - <<'END'
 #include <penstock/policy.h>
 static size_t room(const struct penstock_step *step) { (void)step; return 1; }
@@ -104,7 +105,7 @@ END
     counted evictions
 }
 
-@test "penstock run stops before the command when there is no such file" {
+@test "penstock run stops before the command when the policy's file does not exist" {
     PENSTOCK_POLICY=$WORK/none.so run_command run -- touch started
     ended_with 2
     contains "$output" "^penstock: PENSTOCK_POLICY=$WORK/none.so: expected .*\(No such file or directory\)"
@@ -115,7 +116,7 @@ END
     [ ! -e started ]
 }
 
-@test "one that chooses what there is not, or too little, does not run the program out of memory" {
+@test "a policy that chooses too little, or what does not exist, does not run the program out of memory" {
     requires plain
     local choice
     for choice in 'chosen[0] = n + 5; return 1;' 'return 0;' 'return n + 1;' 'return (size_t)-1;'; do
@@ -128,10 +129,10 @@ END
     done
 }
 
-@test "what a plan does not bring back leads to its slot, under the default guard too" {
+@test "the addresses of a span that a plan does not bring back lead to its slot under the default guard" {
     requires sim plain jq
-    # Each span that is born in the step leaves after its last use and does not come back. The sample reads one of them just before it is freed, by a
-    # pointer that nobody sees.
+    # Each span that is born in the step leaves after its last use and does not come back. The
+    # sample reads one of them just before its free, through a pointer that Penstock does not see.
     gcc -std=gnu11 -Wall -Werror -I"$ROOT/include" -shared -fPIC -x c -o leaves.so - <<'END'
 #include <penstock/policy.h>
 static int plan(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace, struct penstock_plan *out)
@@ -164,20 +165,22 @@ END
     sound
 }
 
-@test "what no kernel was given that may keep an address leads nowhere while a plan has it away, under the default guard" {
-    # An optimizer's state, of which kernels with torch's names alone know, and the same with another kernel that was given it once.
+@test "under the default guard, addresses that no kernel may keep lead nowhere while a plan has the span away" {
+    # An optimizer's state that only kernels with torch's names know, and the same state given once
+    # to another kernel.
     requires sim jq
     run_sim "$SAMPLES/hidden" 40 state
     ended_with 0
     local right=$output peak known unknown unmapped guarded_known guarded_unknown guarded_unmapped
     peak=$(ledger peak.device)
-    # mappings WORD VARIABLE GUARD: for 100 evictions: two where each comes to lead to its slot first, and one else; and in guarded_VARIABLE
-    # how many spans that outlive the step are mapped so, by the recording
+    # mappings WORD VARIABLE GUARD: sets VARIABLE to the mappings for 100 evictions: two each where
+    # the addresses lead to the slot first, else one. Sets guarded_VARIABLE to the number of spans
+    # that outlive the step and are guarded, by the recording.
     mappings() {
         run_penstock CUDASIM_LAUNCH_NS=200000 CUDASIM_TRACE="$WORK/trace" PENSTOCK_MIN_SPAN=64KiB PENSTOCK_BUDGET=$((peak * 80 / 100)) \
             PENSTOCK_GUARD="$3" PENSTOCK_RECORDING="$WORK/step" "$SAMPLES/hidden" 40 "$1"
         goes_on && sound && equal "$right" "$(grep -v '^penstock: ' <<<"$output")" "weights" &&
-            at_least 100 "$(report evictions)" "evictions" && counted plan.evictions || return 1 # on a busy machine reaction takes many of the plan's
+            at_least 100 "$(report evictions)" "evictions" && counted plan.evictions || return 1 # on a busy machine reacting takes many
         printf -v "$2" %s $((100 * $(grep -c 'call cuMemMap ' trace) / $(report evictions)))
         printf -v "guarded_$2" %s "$(grep -c '^s .* guarded$' step)"
     }
@@ -191,8 +194,9 @@ END
     equal $((guarded_known + 8)) "$guarded_unknown" "guarded spans, the state of eight layers among them"
 }
 
-@test "under a plan what no kernel may keep the address of leaves without a grace, and nothing else does" {
-    # A grace that is longer than any gap: whoever must wait for it stays. State that torch's kernels alone know, and the same that another one was given once.
+@test "under a plan only spans whose addresses no kernel may keep leave without a grace" {
+    # A grace longer than any gap: a span that must wait for it stays. The state is known to torch's
+    # kernels alone, or was given once to another kernel.
     requires sim jq
     run_sim "$SAMPLES/hidden" 40 state
     ended_with 0

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# Jobs of several processes: each one's files and lines, its share of the host's memory, and one summary of all.
+# Jobs of several processes: files and lines of each, its share of the host's memory, and one
+# summary of all.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -11,7 +12,8 @@ setup() {
 
 teardown() { [ -z "${RUNTIME:-}" ] || rm -rf "$RUNTIME"; }
 
-# job FIRST LAST VARIABLE=VALUE...: the trainer under Penstock once for each rank, all at a time, each as a launcher would start it: @ is the rank
+# job FIRST LAST VARIABLE=VALUE...: runs the trainer under Penstock for each rank at once, as a
+# launcher would. @ in a value is the rank.
 job() {
     local first=$1 last=$2 rank pids=() rc=0
     shift 2
@@ -23,10 +25,10 @@ job() {
     return $rc
 }
 
-@test "each process of a job writes files of its own, and its lines tell whose they are" {
+@test "each process of a job writes its own files, and its lines name its rank" {
     local rank
     TRAINER=("${TRAINER[@]/--steps=3/--steps=8}")
-    BATS_FILE_TMPDIR=$WORK/longer && mkdir -p "$BATS_FILE_TMPDIR" # what that trainer prints is another matter
+    BATS_FILE_TMPDIR=$WORK/longer && mkdir -p "$BATS_FILE_TMPDIR" # that trainer prints other output
     job 0 2 RANK=@ WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 PENSTOCK_RECORDING="$WORK/step.txt" PENSTOCK_REPORT="$WORK/report.json"
     [ ! -e report.json ] && [ ! -e step.txt ]
     for rank in 0 1 2; do
@@ -36,14 +38,14 @@ job() {
     done
 }
 
-@test "a process alone keeps the names that it was given" {
+@test "a process alone keeps the file names that it was given" {
     train RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1
     right_results
     equal "null 1" "$(jq -r '"\(.rank) \(.processes)"' "$REPORT")" "rank and processes"
     contains "$output" '^penstock: [0-9]+ steps, peak '
 }
 
-@test "the processes of a job on one machine share its memory, whoever launched them" {
+@test "the processes of a job on one machine share its memory under torchrun, Open MPI and Slurm" {
     local whole
     train PENSTOCK_HOST_BUDGET=50%
     whole=$(report slab.limit_bytes)
@@ -56,20 +58,21 @@ job() {
     equal $((whole / 8)) "$(report slab.limit_bytes)" "an eighth, Slurm's"
 }
 
-# planned_by RANK: what the first plan was made by that ranks of the machine have told each other, in ms: as all have it, and as the rank itself measured it
+# planned_by RANK: prints the figures of the first plan with timings of two ranks, in ms: the shared
+# figure, and the rank's own measurement.
 planned_by() {
     sed -nE 's/^penstock: rank [0-9]+: policy: a step of [0-9]+ launches is planned with the timings of 2 ranks: ([0-9]+) ms without transfers, ([0-9]+) ms by .*/\1 \2/p' "out.$1" |
         head -n 1
 }
 
-@test "ranks of one machine plan a step by the same figures, a launch counting what it takes where it takes least" {
+@test "ranks of one machine plan a step by the same figures: each launch counts its shortest time" {
     local rank fast slow own budget pids=() runtime=/dev/shm/penstock-ranks.$BATS_ROOT_PID
     mkdir -m 700 "$runtime" && RUNTIME=$runtime
     TRAINER=("${TRAINER[@]/--steps=3/--steps=24}")
     BATS_FILE_TMPDIR=$WORK/longer && mkdir -p "$BATS_FILE_TMPDIR" # what that trainer prints is another matter
     budget=$(share 55)
     for rank in 1 2; do
-        # Ranks train in step with each other; these at least begin together.
+        # Ranks train in step with each other. These at least begin together.
         # shellcheck disable=SC2016 # for the shell that waits
         (run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$budget" RANK=$rank WORLD_SIZE=3 LOCAL_WORLD_SIZE=2 MASTER_PORT=29871 \
             CUDASIM_KERNEL_NS=${rank}00000 PENSTOCK_LOG=info XDG_RUNTIME_DIR="$runtime" \
@@ -90,10 +93,10 @@ planned_by() {
     equal "" "$(find "$runtime" -type f)" "what is left of what they told"
 }
 
-# summary ARGUMENT...: `penstock summary`
+# summary ARGUMENT...: runs `penstock summary`.
 summary() { run "$ROOT/scripts/command/penstock" summary "$@"; }
 
-@test "one summary of all processes: a line each, sums, and who is missing" {
+@test "one summary covers all processes: a line each, sums, and the missing ranks" {
     requires python
     job 0 1 RANK=@ WORLD_SIZE=3 PENSTOCK_REPORT="$WORK/report.json"
     summary report.rank1.json report.rank0.json
@@ -125,7 +128,7 @@ summary() { run "$ROOT/scripts/command/penstock" summary "$@"; }
     contains "$output" '^rank 0: stood aside: '
 }
 
-@test "what can't be summed up is named, and ends with status 2" {
+@test "reports that can't be summed up are named, and the summary ends with status 2" {
     requires python
     train
     refused 'summary: no report given; usage: penstock summary .*'
@@ -162,7 +165,7 @@ summary() { run "$ROOT/scripts/command/penstock" summary "$@"; }
     refused 'text\.json: its rank is "0": expected a whole number from 0, or null' a.json text.json
 }
 
-# refused PATTERN ARGUMENT...: in one line, with status 2
+# refused PATTERN ARGUMENT...: the summary is refused in one line, with status 2.
 refused() {
     local pattern=$1
     shift
@@ -170,7 +173,7 @@ refused() {
     ended_with 2 && equal 1 "${#lines[@]}" lines && contains "$output" "^penstock: $pattern"
 }
 
-@test "a summary of few of very many ranks, of a name that is no text, and to nowhere" {
+@test "a summary copes with millions of missing ranks, a file name that is not UTF-8, and a failing output" {
     requires python
     train
     jq '.rank = 1 | .processes = 10000000' "$REPORT" >a.json
@@ -192,7 +195,7 @@ refused() {
     equal "penstock: standard output can't be written: No space left on device; make room, or redirect it" "$output"
 }
 
-@test "a report with anything else in the place of a figure is refused in one line, or shown" {
+@test "a report with any figure replaced is shown, or refused in one line" {
     requires python
     train
     ended_with 0

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# PENSTOCK_RULES: no byte of an excluded span moves, whatever the policy. Seen in the driver's own word for where each span is, and in the counters.
-# Which rule decides what is tests/unit/policy/test_span_rules.c.
+# PENSTOCK_RULES: no byte of an excluded span moves, under any policy. Checked by the driver's
+# answer for each span's memory, and in the counters.
+# tests/unit/policy/test_span_rules.c checks which rule decides.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -10,20 +11,26 @@ setup() {
     requires samples cc
 }
 
-# sizes: eight spans of one size and four of twice that, used in turn with room for ten sixteenths of it all. Prints how many of each sort were ever found off
-# the device.
+# sizes: eight spans of one size and four of twice that, used in turn with room for ten sixteenths
+# of them. Prints how many of each size were ever found off the device.
 build_sizes() {
     build_probe libnv_sizes <<'END'
 #include <dlfcn.h>
 
-/* The driver's own answer: the program has the name of a library of NVIDIA's, whose look-ups are left as they are where CUPTI alone traces. */
+/*
+ * Asks the driver directly: the program has the name of a library of NVIDIA's. Such look-ups are
+ * left alone where CUPTI alone traces.
+ */
 static CUresult (*attribute_of)(void *, CUpointer_attribute, CUdeviceptr);
 
 static int on_host(const void *span)
 {
     unsigned type = 0;
 
-    /* For a moment after its pages went the addresses lead nowhere, and the driver knows nothing of them: it is not on the device either. */
+    /*
+     * For a moment after its pages are released the addresses lead nowhere, and the driver does not
+     * know them. The span is not on the device then either.
+     */
     return attribute_of(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)span) != CUDA_SUCCESS || type == CU_MEMORYTYPE_HOST;
 }
 
@@ -57,11 +64,12 @@ move() {
     ended_with 0 && contains "$output" '^ok$'
 }
 
-@test "what is excluded by its size never leaves, under each policy" {
+@test "spans that are excluded by size never leave, under each policy" {
     local policy rule
     build_sizes
     for policy in plan layers lru "$SAMPLES/policy_example.so"; do
-        # Without a rule the big ones do leave: they were used in as many kernels as the others, and larger goes first.
+        # Without a rule the big spans do leave: they were used in as many kernels as the others,
+        # and larger ones go first.
         move "PENSTOCK_POLICY=$policy"
         contains "$output" '^big [1-4] small [0-8]$'
         for rule in "exclude size>=$((2 * PROBE_SPAN))" "include size<=$PROBE_SPAN" "exclude; include size<=$PROBE_SPAN" \
@@ -75,22 +83,23 @@ move() {
     done
 }
 
-@test "what is excluded by its order never leaves, and the others of its size do" {
+@test "spans that are excluded by order never leave, and others of their size do" {
     build_sizes
     move "PENSTOCK_RULES=exclude nth=1-3 size>=$((2 * PROBE_SPAN))"
     contains "$output" '^big 1 small [1-8]$'
     sound untouched
-    # Of the smaller ones, too, there is one of each number.
+    # The smaller spans also have one of each number.
     move "PENSTOCK_RULES=exclude nth=0"
     contains "$output" '^big [1-3] small [1-7]$'
     sound untouched
 }
 
-@test "before a step is learnt nothing moves that a rule may exclude" {
+@test "before a step is learnt no span moves that a rule may exclude" {
     local rule
     build_sizes
     for rule in 'exclude layer=3' 'exclude class=parameter' 'exclude birth=0' 'include class=activation'; do
-        # Room for it all is not needed: what finds no device pages begins its life in host memory.
+        # Not all of it has to fit: a span that finds no device pages begins its life in host
+        # memory.
         move "PENSTOCK_RULES=$rule"
         equal 0 "$(report evictions)" "$rule: evictions"
         equal 0 "$(report evicted_bytes)" "$rule: bytes moved out"
