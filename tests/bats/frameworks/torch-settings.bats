@@ -27,7 +27,8 @@ torch_settings() {
     equal "$visible,$other $visible,garbage_collection_threshold:0.5" "$output" "with other options in both"
 }
 
-# torch's chunk_cat frees a table ahead of the kernel that reads it, on the same stream (tests/bats/tracer/pointer-tables.bats has the case).
+# torch's chunk_cat frees a table, in stream order, ahead of the kernel that reads it. The case
+# freed-table of tests/bats/tracer/pointer-tables.bats does the same.
 @test "when torch was told its backend, small memory freed on a stream is reused by that stream alone" {
     echo 'int torch_is_here;' | gcc -shared -fPIC -Wl,-soname,libc10_cuda.so -o libc10_cuda.so -x c -
     build_probe pools -Wl,--no-as-needed -L. -l:libc10_cuda.so -Wl,-rpath,"$PWD" <<'END'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# scripts/gpu/advice, which holds what `penstock advise` predicts, and what being shown everything costs, against steps on a GPU: that it judges. What it
-# found on a GPU is in tests/results.
+# scripts/gpu/advice compares the predictions of `penstock advise`, and the cost of all output, with
+# steps on a GPU. These tests check its judgement. Its results on a GPU are in tests/results.
 
 load ../../lib/helper
 
@@ -10,8 +10,9 @@ setup() {
     make_stand_ins
 }
 
-# Stand-ins for the Python with torch and the programs of the build; `penstock advise` is the tree's own. Of 20 GiB at the peak and 100 ms each GiB less
-# costs 10 ms, as is predicted; the Python misbehaves as TEST_WRONG says.
+# Stand-ins for the Python with torch and for the programs of the build; `penstock advise` is the
+# tree's own. The peak is 20 GiB and a step takes 100 ms. Each GiB less costs 10 ms, as predicted.
+# TEST_WRONG makes the Python misbehave.
 make_stand_ins() {
     mkdir build bin
     echo 'int nothing;' | gcc -shared -fPIC -x c -o build/libpenstock.so -
@@ -71,10 +72,10 @@ advice() {
 }
 
 of() { jq -r "$1" out/advice.json; }
-# What didn't hold.
+# Prints the checks that failed.
 failed() { of '[.checks[] | select(.ok != true).name] | join("; ")'; }
 
-@test "steps that take what was predicted are well, and so is what costs nothing to be shown" {
+@test "steps that take the predicted time pass, and so does output that costs nothing" {
     advice --rounds 2 --trace
     ended_with 0
     equal "" "$(failed)" "what didn't hold"
@@ -86,20 +87,20 @@ failed() { of '[.checks[] | select(.ok != true).name] | join("; ")'; }
         .predicted_of_plain, .measured_of_plain, .planned_ms] | join(\" \")")" "a row"
     equal "$(of .parts.cnn.rows)" "$(of .parts.yardstick.rows)" "steps told on stderr"
     equal 1 "$(of .parts.shown.of_without)" "with all on, of without"
-    # What each was to show, and nothing but the closing line without.
+    # With all outputs on, each file exists. Without them there is only the closing line.
     equal " 0" "$(of '.runs[] | select(.name == "shown-00-without").settings | "\(.PENSTOCK_REPORT) \(.PENSTOCK_LIVE)"')" "without"
     equal "USR2 1" "$(of '.runs[] | select(.name == "shown-01-with").settings | "\(.PENSTOCK_SIGNAL) \(.PENSTOCK_LIVE)"')" "with"
     local file
     for file in shown-01.trace.json shown-01.metrics.jsonl yardstick-13.00GiB.trace.json cnn.recording; do
         at_least 1 "$(wc -c <"out/$file")" "bytes of $file"
     done
-    # The table is the last thing printed.
+    # The table is printed last.
     contains "$output" '^  15\.00GiB +75% +150\.0 +150\.0 +1\.000 +1\.500 +1\.500$'
     contains "$output" '^  without +ok +120\.00 +120\.0 120\.0 '
     equal "$(cat out/advice.txt)" "$(tail -n "$(wc -l <out/advice.txt)" <<<"$output")" "table"
 }
 
-@test "a step that is more than 5 % from what was predicted, or whose losses differ, is told, and the others go on" {
+@test "a step over 5 % from its prediction, or with other losses, is reported, and the other runs go on" {
     TEST_WRONG=near advice --parts cnn
     ended_with 0
     TEST_WRONG=far advice --parts cnn
@@ -110,7 +111,7 @@ failed() { of '[.checks[] | select(.ok != true).name] | join("; ")'; }
     contains "$output" '^  11\.00GiB +55% +190\.0 +no: failed \(4\) +-'
 }
 
-@test "being shown everything must cost nothing, and show everything" {
+@test "turning on every output must cost nothing, and every output must be there" {
     local wrong what
     while IFS=: read -r wrong what; do
         TEST_WRONG=$wrong advice --parts shown --rounds 1
@@ -126,7 +127,7 @@ END_OF_WRONGS
     contains "$output" 'not well: shown-00-without: no closing line: Penstock did not run'
 }
 
-@test "without advice a part has failed, and the next one is run" {
+@test "a part without advice fails, and the next part is run" {
     # Half of the limit is for the command's steps.
     TEST_WRONG=stuck advice --parts cnn --limit 8
     ended_with 1
@@ -140,7 +141,7 @@ END_OF_WRONGS
     equal 1 "$(of .parts.shown.of_without)" "the next part"
 }
 
-@test "nothing is started that would not end in time, and what can't be is refused" {
+@test "no run is started that would not end in time, and unusable arguments are refused" {
     advice --parts cnn --deadline 15.5
     ended_with 1
     equal "not run: out of time" "$(of '.runs[-1].status')" "the last run"
@@ -160,7 +161,7 @@ END_OF_WRONGS
     contains "$output" 'build: penstock-trade is not there'
 }
 
-# chosen ADVICE: the budgets, in GiB
+# chosen ADVICE: prints the budgets, in GiB.
 chosen() {
     python3 - "$ROOT" "$1" <<'END_OF_PYTHON'
 import importlib.machinery, importlib.util, json, sys
@@ -172,20 +173,20 @@ print(*(f"{point['budget_bytes'] / 2**30:g}" for point in advice.chosen(json.loa
 END_OF_PYTHON
 }
 
-@test "five budgets are chosen of those advised, nearest to even shares of the peak, whatever is least" {
+@test "five of the advised budgets are chosen, nearest to even shares of the peak, whatever the least one is" {
     requires plain
     TEST_LEAST=12 build/penstock-trade >facts
     equal "19 17 16 14 13" "$(chosen facts)" "above 12 GiB, which is more than 55 %"
-    # Too few in between: the ends are taken, too.
+    # With too few budgets in between, the ends are taken, too.
     TEST_LEAST=17 build/penstock-trade >facts
     equal "20.25 20 19 18 17" "$(chosen facts)" "above 17 GiB"
-    # As advise lists them of a recorded step, 11.03 GiB at the peak.
+    # As advise lists them for a recorded step with a peak of 11.03 GiB.
     gzip -dc "$ROOT/tests/recordings/h200-resnet50-7GiB.gz" >recorded
     "$BUILD/penstock-trade" recorded >facts
     equal "10 9 8 7 6" "$(chosen facts)" "of ResNet-50"
 }
 
-@test "the table shows the newest of each part, from all runs" {
+@test "the table shows the newest figures of each part, from all runs" {
     local results=tree/tests/results
     mkdir -p tree/scripts/dev $results
     cp "$ROOT/scripts/dev/results-table" "$ROOT/scripts/dev/figures.py" tree/scripts/dev/

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# The gates that hold the tree to its own rules, each as a test, and the tools that run the tests: a runner that can't fail proves nothing.
+# The gates that hold the tree to its own rules, each as a test, and the tools that run the tests. A
+# runner that can't fail proves nothing.
 
 load ../../lib/helper
 
@@ -8,7 +9,7 @@ gate() {
     ended_with 0
 }
 
-@test "the top level holds what the design says" {
+@test "the top level holds exactly what the design lists" {
     gate layout
 }
 
@@ -35,7 +36,7 @@ gate() {
     gate cppcheck
 }
 
-@test "the other compiler has nothing to warn of" {
+@test "the other compiler gives no warning" {
     requires clang cc
     local other=clang
     ! readelf -p .comment "$PENSTOCK_SO" | grep -q clang || other=gcc
@@ -48,7 +49,7 @@ gate() {
     gate exports
 }
 
-@test "the library needs libc alone" {
+@test "the library depends on libc alone" {
     gate needed
 }
 
@@ -61,17 +62,17 @@ gate() {
     gate purity
 }
 
-@test "the README is short, and the manual's settings are those of the table" {
+@test "the README is short, and the manual lists exactly the settings of the table" {
     gate readme
 }
 
-# A copy of what the gates look at, to spoil.
+# Copies the files that the gates check, so that tests can spoil them.
 copy_tree() {
     mkdir -p copy
     tar -C "$ROOT" --exclude=./build --exclude=./.git -cf - . | tar -C copy -xf -
 }
 
-# objects GATE PATTERN: the gate, run in the spoilt copy, fails and says why
+# objects GATE PATTERN: the gate fails in the spoilt copy and gives the reason.
 objects() {
     run copy/scripts/dev/check --build "$WORK/build" "$1"
     ended_with 1
@@ -79,7 +80,7 @@ objects() {
     contains "$output" "$2"
 }
 
-@test "the gates object to what they are there for" {
+@test "each source gate objects to what it forbids" {
     requires shellcheck clang-format cppcheck cc
     copy_tree
     mkdir copy/extra
@@ -109,7 +110,7 @@ objects() {
     objects readme 'README.md: 251 lines'
 }
 
-@test "the binary gates object to what they are there for" {
+@test "each binary gate objects to what it forbids" {
     requires cc
     copy_tree
     mkdir -p build/obj/policy
@@ -122,13 +123,13 @@ void *impure(void); void *impure(void) { return malloc(4); }'
     objects purity 'impure.o: calls malloc'
 }
 
-# hardened FILE: as loaders and linkers can tell
+# hardened FILE: the file has the protections that loaders and linkers can see.
 hardened() {
     contains "$(readelf -hW "$1")" 'Type: +DYN' && contains "$(readelf -lW "$1")" 'GNU_RELRO' && contains "$(readelf -dW "$1")" 'BIND_NOW|FLAGS_1.* NOW' &&
         contains "$(readelf -lW "$1")" 'GNU_STACK .* RW ' && lacks "$(readelf -dW "$1")" 'TEXTREL|RPATH|RUNPATH'
 }
 
-@test "what people run is built so that a defect of memory is no way in" {
+@test "released programs and the library are built with the compiler's protections against memory errors" {
     requires release cc
     local file
     for file in "$BUILD/libpenstock.so" "$BUILD"/penstock-{doctor,plan,plan-bound,settings,top,trade}; do
@@ -142,7 +143,7 @@ hardened() {
     ! gcc -fstack-clash-protection -x c -c -o stack.o /dev/null 2>/dev/null || contains "$(cat "$BUILD/flags")" ' -fstack-clash-protection '
 }
 
-@test "hardening: not where nothing is optimised or a sanitizer looks, and the builder's own is left as it is" {
+@test "unoptimised and sanitizer builds omit the protections, and the builder's own flags are kept" {
     requires nvcc
     commands() { env -u MAKEFLAGS -u MAKELEVEL CUDA_HOME="$TOOLKIT" make -C "$ROOT" -n --no-print-directory V=1 DEBUG= OUT="$WORK/out" "$WORK/out/obj/policy/lru.o" "$@"; }
     contains "$(commands)" '-D_FORTIFY_SOURCE=2 .*policy/lru\.c'
@@ -154,15 +155,16 @@ hardened() {
 }
 
 # --- the test runner -----------------------------------------------------------------------------------------------------------------------
-# A tree with nothing but the runner and the given tests/bats/room/sample.bats.
+# Makes a tree with nothing but the runner and the given tests/bats/room/sample.bats.
 sample_suite() {
     mkdir -p tree/tests/bats/room tree/tests/lib tree/build/unit
     cp -r "$ROOT/scripts" "$ROOT/include" tree/
     cp "$ROOT"/tests/lib/{helper,patience}.bash tree/tests/lib/
-    sed 's/^TEST /@test /' >tree/tests/bats/room/sample.bats # bats would take an @test in a here-document for one of this file
+    sed 's/^TEST /@test /' >tree/tests/bats/room/sample.bats # bats would take an @test in a here-document for a test of this file
 }
 
-# sample_run [VARIABLE=VALUE]... NAME...: as from a person's shell. The outer bats' variables, and its own directory on PATH, stay out.
+# sample_run [VARIABLE=VALUE]... NAME...: runs as from a person's shell, without the outer bats'
+# variables and its directory on PATH.
 sample_run() {
     local path variables=()
     path=$(tr : '\n' <<<"$PATH" | grep -v bats | paste -sd:)
@@ -173,7 +175,7 @@ sample_run() {
     run env -i PATH="$path" HOME="$HOME" "${variables[@]}" tree/scripts/dev/test --build build "$@"
 }
 
-@test "the runner counts, and ends with the count" {
+@test "the runner ends with the number of tests that passed, failed and were skipped" {
     sample_suite <<'EOF'
 load ../../lib/helper
 TEST "good" { true; }
@@ -192,17 +194,17 @@ EOF
     contains "$output" 'detail'
 }
 
-@test "the runner's status is 0 when all is well" {
+@test "the runner's status is 0 when all tests pass" {
     sample_suite <<'EOF'
 TEST "good" { true; }
 EOF
-    sample_run room # its folder
+    sample_run room # the folder's name
     ended_with 0
     contains "$output" '^took  room [0-9]+ s$'
     equal '1 passed, 0 failed' "${lines[-1]}"
 }
 
-@test "a file that bats can't run is a failure" {
+@test "a file that bats can't run counts as a failure" {
     sample_suite <<'EOF'
 load there-is-no-such-file
 TEST "good" { true; }
@@ -212,7 +214,7 @@ EOF
     contains "${lines[-1]}" '^0 passed, [1-9]'
 }
 
-@test "a test that hangs is ended and fails" {
+@test "a test that hangs is ended and counts as a failure" {
     sample_suite <<'EOF'
 TEST "hangs" { sleep 60; }
 EOF
@@ -221,7 +223,7 @@ EOF
     equal '0 passed, 1 failed' "${lines[-1]}"
 }
 
-@test "a run without tests is a failure" {
+@test "a run without tests counts as a failure" {
     run "$ROOT/scripts/dev/test" --build "$BUILD" no-such-test
     ended_with 1
     equal '0 passed, 1 failed' "${lines[-1]}"
@@ -237,7 +239,7 @@ EOF
     contains "$output" 'smi: no such word'
 }
 
-@test "strict mode turns a skip into a failure, but for a GPU" {
+@test "strict mode turns a skip into a failure, except for want of a GPU" {
     sample_suite <<'EOF'
 load ../../lib/helper
 TEST "no simulated device is built here" { requires sim; }
@@ -252,7 +254,7 @@ EOF
     equal '0 passed, 2 failed' "${lines[-1]}"
 }
 
-@test "waiting helpers end" {
+@test "the waiting helpers end" {
     wait_until 5 true
     run wait_until 1 false
     ended_with 1

@@ -1,10 +1,11 @@
 #!/usr/bin/env bats
-# scripts/gpu/programs, which runs the programs of tests/gpu on a GPU: that it judges, and that the programs are there. What they do on a GPU is in
-# tests/results.
+# scripts/gpu/programs runs the programs of tests/gpu on a GPU. These tests check its judgement, and
+# that the programs exist. Their results on a GPU are in tests/results.
 
 load ../../lib/helper
 
-# Stand-ins for the Python with the frameworks, the GPU's tool and the library. The first tells a step of 100 ms, and misbehaves as TEST_WRONG says.
+# Stand-ins for the Python with the frameworks, the GPU's tool and the library. The Python reports
+# steps of 100 ms; TEST_WRONG makes it misbehave.
 make_stand_ins() {
     mkdir bin
     cat >bin/nvidia-smi <<'END'
@@ -55,7 +56,7 @@ esac
 [ -z "$LD_PRELOAD" ] || { echo "penstock: policy: the link: 55000 MB/s out, 55000 in, at once 40000 and 40000"; echo "penstock: ${TEST_SAYS:-closing}"; echo "penstock: closing"; } >&2
 echo "{\"ms\": [${ms:+900, 500, 500, 500, 500, $ms, $ms}], \"loss\": [$loss], \"chk\": 7, \"peakGiB\": 10, \"reservedGiB\": ${TEST_RESERVED:-6}, \"sharedGiB\": $shared}"
 END
-    # As under torchrun, where a step takes longer yet.
+    # As under torchrun, where a step takes even longer.
     cat >bin/torchrun <<'END'
 #!/bin/bash
 while [ ! -f "$1" ]; do shift; done
@@ -68,7 +69,8 @@ END
     echo 'int nothing;' | gcc -shared -fPIC -x c -o library.so -
 }
 
-# What programs said last is in $results; several can be run at once, since most of their time they sleep.
+# The results of the last call of `programs` are in $results. Several calls can run at once, because
+# they sleep most of the time.
 results=out
 
 programs() {
@@ -77,7 +79,8 @@ programs() {
         --python "$PWD/bin/python" "$@"
 }
 
-# beside NAME ARGUMENT...: programs, in the background, whose results are NAME and whose exit status is in NAME.status
+# beside NAME ARGUMENT...: runs `programs` in the background. Its results are NAME, and its exit
+# status is in NAME.status.
 beside() {
     results=$1
     { programs "${@:2}" && echo "$status" >"$results.status"; } &
@@ -88,14 +91,14 @@ pids_beside=()
 
 all_are_done() { wait "${pids_beside[@]}"; }
 
-# said_of ROW WAY: what was found of it, a line each
+# said_of ROW WAY: prints the checks of a run, one a line.
 said_of() { jq -r --arg name "$1" --arg way "$2" '.rows[] | select(.name == $name).ways[$way].checks[] | (if .[1] then "ok" else "NOT" end) + ": " + .[0]' "$results/programs.json"; }
 
 ways_of() { jq -r --arg name "$1" '[.runs[] | select(.row == $name).way] | join(" ")' "$results/programs.json"; }
 
 status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$results/programs.json"; }
 
-@test "a second library runs in turn with the first, which takes at most a hundredth longer" {
+@test "a second library runs in turn with the first, and the first may take at most a hundredth longer" {
     requires python jq cc
     make_stand_ins
     cp library.so other.so
@@ -111,7 +114,7 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     results=faster
     equal 1 "$(<faster.status)" "status"
     contains "$(said_of eager auto)" "^NOT: 1\.020 of the other library's"
-    # As slow as plain, and as the other one.
+    # As slow as plain, and as the other library.
     results=slow
     contains "$(said_of eager auto)" '^NOT: 1\.020 of plain'
     contains "$(said_of eager auto)" "^ok: 1\.000 of the other library's"
@@ -119,7 +122,7 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     ended_with 2
 }
 
-@test "a program is well that has plain's losses in plain's time, and less memory when it is to" {
+@test "a program passes with plain's losses in plain's time, and with less memory where its row says so" {
     requires python jq cc
     make_stand_ins
     programs --rows eager,native,fsdp
@@ -134,7 +137,7 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     contains "$output" '^eager +ok '
 }
 
-@test "runs in turn are compared by their medians: a slow one is forgiven, slow ones are not" {
+@test "runs in turn are compared by their medians: one slow run is forgiven, several are not" {
     requires python jq cc
     make_stand_ins
     TEST_WRONG=once programs --rows vision --ways auto,ample
@@ -153,14 +156,14 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     contains "$(said_of vision auto)" 'NOT: not run: out of time'
 }
 
-@test "rows of an earlier call are kept, and the table is what the README shows" {
+@test "rows of an earlier call are kept, and the printed table is the one that the README shows" {
     requires python jq cc
     make_stand_ins
     TEST_WRONG=slow programs --rows eager,native --ways plain,auto
     ended_with 1
     cp out/programs.json before.json
     programs --rows native,jax --ways plain,tight,auto --before before.json
-    ended_with 1 # eager is as slow as it was
+    ended_with 1 # eager is still slow
     equal "eager native jax" "$(jq -r '[.rows[].name] | join(" ")' out/programs.json)" "rows"
     equal ok "$(status_of native)" "native, run anew"
     run "$ROOT/scripts/dev/results-table" out/programs.json
@@ -174,24 +177,25 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     contains "$output" 'of another library or GPU'
 }
 
-@test "a row that is like another is pressed as hard, and the other is to cost as little" {
+@test "a row that is like another gets the same pressure, and must cost as little" {
     requires python jq cc
     make_stand_ins
     TEST_GPUS=2 programs --rows fsdp,alone --ways plain,tight
     ended_with 1
-    # FSDP2: 4 GiB over the 40 GB/s that two GPUs have each are 1.074 of plain's 100 ms; alone, at 50.1 GB/s, the same share of its step are 5.01 GiB.
+    # FSDP2: 4 GiB over the 40 GB/s that each of two GPUs has are 1.074 of plain's 100 ms. Alone, at
+    # 50.1 GB/s, the same share of its step is 5.01 GiB.
     equal 1.074 "$(jq '.rows[1].pressure' out/programs.json)" "the link's share of a step"
     equal 5357 "$(jq '.rows[1].budget_bytes / 1e6 | floor' out/programs.json)" "MB of budget"
     equal ok "$(status_of fsdp)" "two GPUs"
     equal "not well: tight" "$(status_of alone)" "one GPU, which 250 ms are not like"
     contains "$output" 'NOT: fsdp 2.500 of its plain, alone 1.000'
-    # Without the other there is nothing to be like.
+    # Without the other row there is no figure to compare with.
     programs --rows alone --ways plain,tight
     ended_with 1
     contains "$output" 'no step time of fsdp, or no speed of a link, to compare with'
 }
 
-@test "memory that can't be kept within the budget is well if a line says so" {
+@test "memory over the budget passes if a line explains it" {
     requires python jq cc
     make_stand_ins
     TEST_RESERVED=6.35 beside without --rows graph --ways plain,tight
@@ -201,20 +205,20 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     equal ok "$(status_of graph)" "with it"
 }
 
-@test "memory that is shared is beside the budget, and step times that tell nothing are not judged" {
+@test "shared memory does not count against the budget, and step times of some rows are not judged" {
     requires python jq cc
     make_stand_ins
     TEST_WRONG=slow programs --rows ipc,tables
     ended_with 0
     equal "plain plain tight auto" "$(ways_of ipc)" "ways"
     equal "plain plain tight hook auto" "$(ways_of tables)" "ways"
-    # 60 % of 9.25 of 10 GiB; of the 6 that are reserved 5.25 are not shared.
+    # 60 % of 9.25 of 10 GiB; of the 6 GiB that are reserved 5.25 GiB are not shared.
     equal "5959 1424" "$(jq -r '.rows[0] | "\(.budget_bytes / 1e6 | floor) \(.fixed_mib)"' out/programs.json)" "budget and memory beside it"
     equal "102 null" "$(jq -r '.rows[0].ways.auto | "\(.ms) \(.of_plain)"' out/programs.json)" "the step's time, and of plain's"
     equal 'plain size>=774MiB size<=774MiB' "$(jq -r '.runs[] | select(.row == "ipc").settings.PENSTOCK_RULES' out/programs.json | sort -u)" rule
 }
 
-@test "pairs of a launch and a copy that come as often as they like are taken off, where a row says so" {
+@test "pairs of a launch and a copy whose number varies are not counted where a row says so" {
     requires python jq cc
     make_stand_ins
     TEST_WRONG=pair beside pairs --rows eager,jax --ways plain,tight,hook
@@ -227,7 +231,7 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     equal "not well: hook" "$(status_of eager)" "a program that makes no such pairs"
 }
 
-@test "launches and copies may be as many more or fewer as a row says, the same in each step" {
+@test "launches and copies may differ by the number that a row allows, the same in each step" {
     requires python jq cc
     make_stand_ins
     TEST_WRONG=picks beside picks --rows eager,vision --ways plain,tight,hook
@@ -242,7 +246,7 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     equal "not well: hook" "$(status_of eager)" "a program that always launches the same"
 }
 
-@test "of a GPU that others use too no peak is asked, and a file that a row needs is looked for" {
+@test "on a shared GPU no peak is judged, and a row without its file is left out" {
     requires python jq cc
     make_stand_ins
     TEST_RESERVED=6.35 programs --rows shared,eager,cuda12 --ways plain,tight --build built
@@ -258,11 +262,12 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     equal ok "$(status_of cuda12)" "with the file"
 }
 
-@test "tools have their time and a share of their own, and must print what they are to; those that aren't there are left out" {
+@test "tools have their own time limit and budget, must print their lines, and are left out where absent" {
     requires python jq cc
     make_stand_ins
     TEST_WRONG=tool beside errors --rows sanitizer
-    # 6800 MiB are more than 1.03 times the budget and 400 MiB beside it, and not if a tool may take 128 more.
+    # 6800 MiB are more than 1.03 times the budget and 400 MiB beside it. They are not if a tool may
+    # take 128 MiB more.
     TEST_RESERVED=6.25 beside high --rows eager,ncu --ways plain,tight
     TEST_RESERVED=4.9 programs --limit 0.3 --rows eager,verify,sanitizer,ncu
     all_are_done
@@ -287,7 +292,7 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     equal "left out: no ncu" "$(status_of ncu)" "without the tool"
 }
 
-@test "what a tool and the report are to say is judged" {
+@test "a tool's lines and the report's fields are judged" {
     requires python jq cc
     make_stand_ins
     TEST_SAYS="cudaIpcGetMemHandle: an allocation of 811597824 bytes can't; PENSTOCK_RULES='plain size>=811597824 size<=811597824' leaves" \
@@ -308,12 +313,13 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     equal "plain plain tight" "$(results=right ways_of ipc-refused)" "ways"
 }
 
-@test "what is wrong with a program is told, and fails" {
+@test "every defect of a program is reported and fails the row" {
     requires python jq cc
     make_stand_ins
     local wrong ways
     for wrong in loss slow idle hook crash aside; do TEST_WRONG=$wrong beside $wrong --rows eager; done
-    # 1.03 times the budget, and what the program takes beside its tensors, are 6984 MiB, or only 6625.
+    # 1.03 times the budget, plus the program's memory beside its tensors, is 6984 MiB; here it is
+    # only 6625 MiB.
     TEST_RESERVED=6.35 beside high --rows eager --ways plain,tight
     all_are_done
     while read -r wrong ways; do
@@ -336,7 +342,7 @@ END
     contains "$output" 'no such row or way: nothing'
 }
 
-@test "the programs of every row are there, and are Python" {
+@test "the programs of every row exist and parse as Python" {
     requires python
     local program
     for program in "$ROOT"/tests/gpu/*.py; do

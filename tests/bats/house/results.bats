@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
-# Measured figures: the tables of both READMEs say what the figures say, runs become rows and nothing that a table shows is lost on the way; the acceptance
-# run's script judges, and survives what it meets.
+# Measured figures: the tables of both READMEs match the figures, runs become rows, and no figure of
+# a table is lost on the way. The script of the acceptance run judges, and survives failing runs.
 
 load ../../lib/helper
 
 results=tree/tests/results
 
-# A tree of its own that holds what scripts/dev/results-table reads and writes.
+# Makes a tree that holds only the files that scripts/dev/results-table reads and writes.
 make_tree() {
     local table
     mkdir -p tree/scripts/dev $results
@@ -20,10 +20,10 @@ make_tree() {
     } >$results/README.md
 }
 
-# added FILE [OPTION...]: scripts/dev/results-table --add
+# added FILE [OPTION...]: runs scripts/dev/results-table --add.
 added() { tree/scripts/dev/results-table --add "$@" >/dev/null; }
 
-# costs DATE NS: adds a run of scripts/dev/bench
+# costs DATE NS: adds a run of scripts/dev/bench.
 costs() {
     jq -n --arg date "$1" --argjson ns "$2" '{format: "penstock-costs/1", date: $date, command: "scripts/dev/bench", commit: "0123456789abcdef",
         machine: {cores: 2, cpu: "a CPU", kernel: "6.1"},
@@ -31,7 +31,7 @@ costs() {
     added "$1.json"
 }
 
-@test "the tables of both READMEs are what the figures say, which fit into 400 KB" {
+@test "the tables of both READMEs match the figures, which fit into 400 KB" {
     requires python
     run "$ROOT/scripts/dev/results-table" --check
     ended_with 0
@@ -47,7 +47,7 @@ costs() {
     equal "" "$(jq -r 'select((.machine and .command and .format and .date) | not).run' "$ROOT/tests/results/runs.jsonl")" "runs without them"
 }
 
-@test "every place in tests/results/README.md that the code names is there, and so is every run that the notes name" {
+@test "every place in tests/results/README.md that code names exists, and so does every run that the notes name" {
     local named
     named=$(grep -rhoE 'tests/results/README\.md#[a-z0-9-]+' "$ROOT"/{README.md,include,policy,scripts,shim,tests} | sed 's/.*#//' | sort -u)
     at_least 5 "$(wc -l <<<"$named")" "places"
@@ -56,7 +56,7 @@ costs() {
     equal "" "$(comm -23 - <(sed -E 's/^\{"run":"([^"]+)".*/\1/' "$ROOT/tests/results/runs.jsonl" | sort -u) <<<"$named")" "runs that are none"
 }
 
-@test "the newest figures go into the table, and a figure changed by hand is noticed" {
+@test "the newest figures go into the table, and a figure changed by hand is detected" {
     requires python jq
     make_tree
     costs 2026-01-02 51.4
@@ -81,14 +81,14 @@ costs() {
     run tree/scripts/dev/results-table --check
     ended_with 1
     contains "$output" '^\+\| malloc\+free \| 8 \|'
-    # Rows in another order, or written otherwise than --add writes them.
+    # Rows in another order, or in a format other than --add's.
     sed -i 's/7.7/77.7/; s/,"/, "/' $results/costs.jsonl
     run tree/scripts/dev/results-table --check
     ended_with 1
     contains "$output" '^tests/results/costs.jsonl: not as scripts/dev/results-table --add writes it'
 }
 
-@test "a table stands in the top README as well, and figures beyond 400 KB are refused" {
+@test "a table is written to the top README as well, and figures beyond 400 KB are refused" {
     requires python jq
     make_tree
     costs 2026-01-02 51.4
@@ -124,7 +124,8 @@ costs() {
     contains "$output" 'there is a run 2026-01-02-costs-2 already'
 }
 
-# rows_of DATE COMMIT WAY=RATIO...: adds a run of real programs with one row, run in these ways; RATIO none: its time was out
+# rows_of DATE COMMIT WAY=RATIO...: adds a run of real programs with one row in these ways; RATIO
+# none: its time ran out.
 rows_of() {
     local date=$1 commit=$2 ways='{}' each
     shift 2
@@ -139,7 +140,7 @@ rows_of() {
     added "$date.json"
 }
 
-@test "of a program's ways each is shown as it was run last, with the commits" {
+@test "each way of a program shows its newest run, with the commits" {
     requires python jq
     make_tree
     rows_of 2026-01-02 1111111 tight=1.5 auto=1.001
@@ -149,7 +150,7 @@ rows_of() {
     contains "$(cat $results/README.md)" '^\| torch eager \| 10\.0 \| 100 \| 1\.250 \| 1\.400 \| 1\.001 \| - \| 2222222, 1111111 \|$'
     contains "$(cat $results/README.md)" '^\| A1 x2 \| 1 \| 0 \| 1 \| 1\.25 \| 1\.25 \| 1\.25 \|$'
     equal 2026-01-04-a1-x2-programs "$(jq -rs '.[-1].run' $results/programs.jsonl)" "name"
-    # What was not reached keeps its verdict; host memory comes from the single run's report.
+    # A way that was not reached keeps its verdict; host memory comes from the single run's report.
     equal "NOT: not run: out of time" "$(jq -rs '.[-1].ways.tight.checks[]' $results/programs.jsonl)" "verdict"
     equal 3 "$(jq -rs '.[-1].ways.tight.host_peak_mib' $results/programs.jsonl)" "MiB of host memory"
     local date
@@ -233,7 +234,7 @@ yardstick() {
 judged() { jq -r --arg name "$1" '.checks[] | select(.name == $name) | .ok' out/yardstick.json; }
 status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status' out/yardstick.json; }
 
-@test "the acceptance run measures in turn, and holds each promise against what it saw" {
+@test "the acceptance run measures in turn and compares each promise with its measurements" {
     requires python jq cc
     make_stand_ins
     TEST_WRONG=none yardstick --parts speed,det,long --budgets 48GiB --det-budgets 48GiB --pairs 2
@@ -244,7 +245,7 @@ status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status'
     equal 1.01 "$(jq '.parts.speed.rows[1].of_plain' out/yardstick.json)" "of plain"
     equal 1073741824 "$(jq '.parts.speed.rows[2].evicted_bytes_a_step' out/yardstick.json)" "bytes moved a step"
     equal "out of memory" "$(status_of long-00-plain)" "plain, long"
-    # The table is the last thing printed.
+    # The table is printed last.
     contains "$output" '^  long sequence, auto  +ok '
     equal "$(cat out/yardstick.txt)" "$(tail -n "$(wc -l <out/yardstick.txt)" <<<"$output")" "table"
 }
@@ -260,7 +261,7 @@ status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status'
     equal false "$(judged "peak, 28GiB")" "peak"
 }
 
-@test "a run that hangs or fails is a row of the table, and the others go on" {
+@test "a run that hangs or fails is a row of the table, and the other runs go on" {
     requires python jq cc
     make_stand_ins
     TEST_WRONG=48GiB yardstick --parts speed,guard --budgets 1GiB,2GiB,48GiB,56GiB --pairs 1 --limit 2 --guard-budget 48GiB
@@ -270,7 +271,8 @@ status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status'
     equal ok "$(status_of speed-05-48GiB)" "the next"
     equal ok "$(status_of guard-01-unmap)" "the next part"
     contains "$output" '^  1GiB: killed after 2 s '
-    # One plain run can't tell how far two of them differ, so that other losses than its own are not judged; its own are right.
+    # One plain run can't tell how far two plain runs differ, so losses that differ from it are not
+    # judged. Equal losses are right.
     equal null "$(judged "losses, 48GiB")" "other losses"
     equal true "$(judged "losses, 56GiB")" "the same losses"
 }
@@ -286,18 +288,19 @@ status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status'
     contains "$output" 'no such part: fast'
 }
 
-@test "planned steps are judged without the first four, beside what the link allows, and exposed time beside what was lost" {
+@test "planned steps after the fourth are judged against the link's limit, and exposed time against lost time" {
     requires python jq cc
     make_stand_ins
     export TEST_WRONG=none
     TEST_LATE=110.5 TEST_EXPOSED=11 TEST_PLANNED=8 yardstick --parts plan,ckpt65k --budgets 48GiB --plan-rounds 2 --pair-rounds 1
-    # Only the stand-in's checkpointed step does not lose what it exposes.
+    # Only the stand-in's checkpointed step does not lose the exposed time.
     ended_with 1
     equal "exposed time, ckpt65k, 34GiB" "$(jq -r '.checks[] | select(.ok != true).name' out/yardstick.json)" "what failed"
     equal "tiny plain 48GiB plain 48GiB" "$(jq -r '[.runs[] | select(.part == "plan").label] | join(" ")' out/yardstick.json)" "order"
     local row='.parts.plan.rows[1]'
     equal 1.105 "$(jq "$row.of_plain" out/yardstick.json)" "of plain"
-    # 38.65 ms for 1.8 GiB at 50 GB/s, where forward alone takes 30.5; backward, which hides the way back, and the rest as they are.
+    # 38.65 ms for 1.8 GiB at 50 GB/s, where forward alone takes 30.5 ms. Backward, which hides the
+    # way back, and the rest stay the same.
     equal 1.0815 "$(jq "$row.limit_of_plain" out/yardstick.json)" "limit"
     equal "11 11 10.5" "$(jq -r "$row | [.exposed_ms, .exposed_in_layers_ms, .lost_ms] | join(\" \")" out/yardstick.json)" "exposed and lost"
     equal $((2 << 30)) "$(jq "$row.planned_bytes_a_step" out/yardstick.json)" "planned bytes"
@@ -306,7 +309,8 @@ status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status'
     equal true "$(judged "exposed time, plan, 48GiB")" "exposed time"
     equal true "$(judged "losses, 48GiB")" "losses"
     contains "$output" '^  48GiB +110\.5 +1\.105 +1\.081 +1\.270 +108\.0 +11\.0 +10\.5 +30\.27 +2\.0 +50\.0$'
-    # Of four steps none comes after the fourth: the trainer's own figure stands, and 1.01 of plain is just met.
+    # None of four steps comes after the fourth. The trainer's own figure counts, and 1.01 of plain
+    # is just met.
     equal 1.01 "$(jq '.parts.ckpt65k.rows[1].of_plain' out/yardstick.json)" "of plain, no late steps"
     equal true "$(judged "step time, ckpt65k, 34GiB")" "step time, checkpointed"
     make_tree
@@ -317,7 +321,7 @@ status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status'
     contains "$(cat $results/README.md)" 'budget 34GiB: 101 ms a step, 1\.010 of plain \(100 ms\)'
 }
 
-@test "a plan that is slow, late, or loses time that it does not tell of fails the acceptance run" {
+@test "a plan that is slow, late or loses time without reporting it fails the acceptance run" {
     requires python jq cc
     make_stand_ins
     export TEST_WRONG=none
@@ -326,7 +330,7 @@ status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status'
     equal false "$(judged "step time, plan, 48GiB")" "step time"
     equal false "$(judged "planned by the fourth step, plan, 48GiB")" "planned in time"
     equal false "$(judged "exposed time, plan, 48GiB")" "exposed time"
-    # Seven of twelve are enough when the plan was made anew in one of them.
+    # Seven of twelve steps are enough when the plan was rebuilt in one of them.
     TEST_LATE=130 TEST_EXPOSED=11 TEST_PLANNED=7 TEST_PLANS=2 yardstick --parts plan --budgets 48GiB --plan-rounds 1
     equal true "$(judged "planned by the fourth step, plan, 48GiB")" "planned anew"
     # The stand-in's 65,536 is out of memory without Penstock, and its long steps are short.

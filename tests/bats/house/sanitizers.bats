@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# Every trainer and variant, and what calls NCCL, under Penstock, with library, simulated device and trainers built for a sanitizer; the first
-# report ends the run with a status of its own, and fails the test. Debug checks of the invariants are on in these builds.
+# Every trainer and variant, and NCCL's callers, under Penstock, with library, simulated device and
+# trainers built for a sanitizer. The first report ends the run with its own status and fails the
+# test. Debug checks of the invariants are on in these builds.
 
 load ../../lib/helper
 
@@ -10,7 +11,7 @@ setup() {
     by_turn 5 # building for a sanitizer takes longest
 }
 
-# What one variant needs, and no more.
+# Builds only what one variant needs.
 build_variant() {
     local sanitizer=$1 variant=$2
     env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "-j$(nproc)" "SAN=$sanitizer" "build/$variant/libpenstock.so" \
@@ -18,7 +19,8 @@ build_variant() {
         { cat build.log >&2 && return 1; }
 }
 
-# share NUMBER NAME...: of the names all; where the tests are to be short (CI), every fifth one, from that number on
+# share NUMBER NAME...: prints all names. In short runs (CI) it prints every fifth, from that number
+# on.
 share() {
     local number=$1 i=0 name
     shift
@@ -28,7 +30,8 @@ share() {
     done
 }
 
-# trainers_are_clean VARIANT OPTION...: each trainer and variant once with much of what it needs and once with little
+# trainers_are_clean VARIANT OPTION...: runs each trainer and variant once with most of its memory
+# and once with little.
 trainers_are_clean() {
     local variant=$1 percent all names number=0 budgets="55-55 15-15"
     shift
@@ -45,7 +48,8 @@ trainers_are_clean() {
     done
 }
 
-# runs_with_plans_are_clean OPTION...: after trainers_are_clean, the workloads in which plans are followed, by two policies
+# runs_with_plans_are_clean OPTION...: runs, after trainers_are_clean, the workloads that follow
+# plans, under two policies.
 runs_with_plans_are_clean() {
     local variant=$1 policy all names number=0 policies="plan layers"
     shift
@@ -63,18 +67,19 @@ runs_with_plans_are_clean() {
     done
 }
 
-# A sanitizer that finds nothing because it is not there would pass all of this.
+# A sanitizer that is missing would find nothing and pass all of this.
 is_instrumented() { contains "$(nm -D "$ROOT/build/$1/libpenstock.so" "$ROOT/build/$1/sim/libcuda.so.1")" " U $2"; }
 
 directed_cases_are_clean() {
     local seeds=8
     ! is_short || seeds=3
-    # Only the test's own limit: beside busy neighbours each case takes several times as long, and ends its child itself if it hangs.
+    # Only the test's own limit applies. Beside busy neighbours each case takes several times as
+    # long, and ends its child itself if it hangs.
     run env "LD_LIBRARY_PATH=$ROOT/build/$1/sim" "$ROOT/build/$1/unit/test_orderings" '' 1 $seeds
     ended_with 0
 }
 
-@test "AddressSanitizer and UndefinedBehaviorSanitizer have nothing to say" {
+@test "AddressSanitizer and UndefinedBehaviorSanitizer report nothing" {
     build_variant address asan
     is_instrumented asan __asan_init
     is_instrumented asan __ubsan_handle
@@ -85,22 +90,24 @@ directed_cases_are_clean() {
     directed_cases_are_clean asan
 }
 
-# With streams that are threads: under the seeded scheduler operations run one at a time.
+# Streams are threads here: under the seeded scheduler operations run one at a time.
 prepare_thread_sanitizer() {
     build_variant thread tsan
     is_instrumented tsan __tsan_init
-    # What is left out: what a D2H reads (tests/cudasim/cuda/operations.c says why), and NVTX's own initialisation, which races.
+    # Suppresses the reads of a D2H (tests/cudasim/cuda/operations.c gives the reason), and NVTX's
+    # own initialisation, which races.
     printf 'race:%s\n' nvtxSetInitFunctionsToNoops_v3 nvtxRangePushA >suppressions
-    # Each of the many short runs would sleep a whole second at its end.
+    # Without it each of the many short runs would sleep a whole second at its end.
     export TSAN_OPTIONS=halt_on_error=1:exitcode=66:atexit_sleep_ms=50:suppressions=$WORK/suppressions
 }
 
-@test "ThreadSanitizer has nothing to say of the trainers" {
+@test "ThreadSanitizer reports nothing for the trainers" {
     prepare_thread_sanitizer
     trainers_are_clean tsan --scheduler threads
 }
 
-# threads_are_clean PATTERN SAMPLE...: the workloads of that name, which these samples run
+# threads_are_clean PATTERN SAMPLE...: runs the workloads whose names match, which use these
+# samples.
 threads_are_clean() {
     local pattern=$1 names
     shift
@@ -112,13 +119,13 @@ threads_are_clean() {
     tail -n 1 <<<"$output" | sed "s/^/# $pattern: /" >&3
 }
 
-@test "ThreadSanitizer has nothing to say of NCCL's calls, and of memory that programs map themselves" {
+@test "ThreadSanitizer reports nothing for NCCL's calls and for memory that programs map themselves" {
     prepare_thread_sanitizer
     threads_are_clean ^nccl collectives
     threads_are_clean ^mapp arena mapped
 }
 
-@test "ThreadSanitizer has nothing to say of several devices" {
+@test "ThreadSanitizer reports nothing for several devices" {
     local words
     prepare_thread_sanitizer
     env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "-j$(nproc)" SAN=thread build/tsan/samples/devices >&2
@@ -132,7 +139,7 @@ threads_are_clean() {
     done
 }
 
-@test "ThreadSanitizer has nothing to say of plans and of moments that are hard to come by" {
+@test "ThreadSanitizer reports nothing for plans and for rare moments made on purpose" {
     prepare_thread_sanitizer
     runs_with_plans_are_clean tsan --scheduler threads
     directed_cases_are_clean tsan

@@ -1,9 +1,10 @@
 #!/usr/bin/env bats
-# Set-up, the build's own promises, installation. scripts/dev/prove-bare proves set-up on a bare machine; here is what a finished one can show.
+# Set-up, the build's own promises, installation. scripts/dev/prove-bare proves set-up on a bare
+# machine; these tests need a finished one.
 
 load ../../lib/helper
 
-# make for this tree and the variant under test, as a person would call it
+# Runs make for this tree and the variant under test, as a person would.
 make_here() {
     local variant
     # shellcheck source=tests/lib/setup_suite.bash
@@ -12,7 +13,7 @@ make_here() {
     env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "$variant" OUT="${BUILD#"$ROOT"/}" "$@"
 }
 
-@test "set-up a second time is silent and quick" {
+@test "set-up for a second time is silent and quick" {
     run "$ROOT/scripts/dev/setup" build
     ended_with 0
     local started=$SECONDS
@@ -22,7 +23,7 @@ make_here() {
     at_most 2 $((SECONDS - started)) seconds
 }
 
-@test "set-up without root names what is missing and stops with 2" {
+@test "set-up without root names the missing packages and stops with status 2" {
     mkdir bin
     ln -s /usr/bin/* bin/
     rm bin/jq
@@ -40,7 +41,7 @@ make_here() {
     ended_with 2
 }
 
-# A directory that has the parts of a toolkit of the given CUDA_VERSION.
+# Makes a directory with the parts of a toolkit of the given CUDA_VERSION.
 fake_toolkit() {
     mkdir -p "$1/bin" "$1/include/nvtx3" "$1/lib64"
     printf '#!/bin/sh\n' >"$1/bin/nvcc"
@@ -49,7 +50,7 @@ fake_toolkit() {
     touch "$1/include/cupti.h" "$1/include/nvtx3/nvToolsExt.h" "$1/lib64/libcudart.so"
 }
 
-@test "the toolkit is CUDA_HOME's, if it is complete and of release 13" {
+@test "the toolkit is CUDA_HOME's if it is complete and of release 13" {
     fake_toolkit right 13000
     fake_toolkit old 12040
     fake_toolkit half 13000
@@ -71,7 +72,7 @@ fake_toolkit() {
     lacks "$output" '^ +(CC|LD|AR|NVCC|GEN) '
 }
 
-@test "a change of flags rebuilds, the same flags do not" {
+@test "a change of flags rebuilds, and the same flags do not" {
     requires cc nvcc
     cp -r "$ROOT/Makefile" "$ROOT/scripts" "$ROOT/include" "$ROOT/policy" "$ROOT/shim" .
     mkdir -p tests/cudasim tests/bench
@@ -96,7 +97,7 @@ fake_toolkit() {
     ended_with 2
 }
 
-@test "install puts every file in its place, uninstall takes exactly these away" {
+@test "install puts every file in its place, and uninstall removes exactly these" {
     local stage=$WORK/stage prefix=/opt/penstock
     make_here install DESTDIR="$stage" PREFIX=$prefix
     (cd "$stage$prefix" && find . ! -type d | sort) >installed
@@ -143,7 +144,7 @@ EOF
     sort -o wanted wanted
     diff wanted installed
 
-    # A neighbour's file stays, ours go, and so do the directories that were ours alone.
+    # Another package's file stays. Our files go, and so do directories that only we used.
     touch "$stage$prefix/lib/libother.so"
     make_here uninstall DESTDIR="$stage" PREFIX=$prefix
     equal ./lib/libother.so "$(cd "$stage$prefix" && find . ! -type d)"
@@ -169,7 +170,7 @@ EOF
     equal "$stage/usr/lib/libpenstock.so.0" "$(readlink -f "$stage/usr/lib/libpenstock.so")"
 }
 
-@test "the installed command finds its library wherever distributions put one, and is told of one by name" {
+@test "the installed command finds its library in each distribution's directory, and accepts one by name" {
     requires plain
     local stage=$WORK/stage directory
     for directory in lib64 lib/penstock lib/x86_64-linux-gnu; do
@@ -183,25 +184,25 @@ EOF
     done
 }
 
-@test "the demo says at its start where it can't be shown" {
+@test "the demo reports at its start when it can't run from this place" {
     mkdir 'a place'
     cp -r "$ROOT/Makefile" "$ROOT/scripts" "$ROOT/include" 'a place/'
     run "a place/scripts/dev/demo" --check
     ended_with 1
     contains "$output" "^demo: $WORK/a place: the loader's LD_PRELOAD can't name a path with a space or a colon; put the tree somewhere else\$"
     "$ROOT/scripts/dev/demo" --check
-    # Before set-up and build.
+    # The check comes before set-up and build.
     contains "$(make -C "$ROOT" -n demo | grep -v '^make' | head -n 1)" '^scripts/dev/demo --check$'
 }
 
-@test "the demo trains the same in half the memory" {
+@test "the demo trains with the same results in half the memory" {
     requires sim samples plain
     run "$ROOT/scripts/dev/demo" "$BUILD" mlp --batch=65536 --steps=2
     ended_with 0
     contains "$output" 'peak device memory +[0-9.]+ MiB +[0-9.]+ MiB'
     contains "$output" 'losses, gradients, parameters +identical'
     lacks "$output" 'moved to the host +- +0\.0 MiB'
-    # What it prints to be typed works where it was called: here, and in the tree itself.
+    # The commands that it prints work in the directory of the call: here, and in the tree itself.
     local lines_typed line
     lines_typed=$(sed -nE 's/^  (LD_LIBRARY_PATH=.*|.*scripts\/command\/penstock report .*)$/\1/p' <<<"$output")
     equal 2 "$(wc -l <<<"$lines_typed")" "commands"

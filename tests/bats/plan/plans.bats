@@ -11,14 +11,13 @@ setup() {
     by_turn 2
 }
 
-# --- the layers policy: the launch at which each copy is queued
-# ------------------------------------------------
+# --- the layers policy: the launch at which each copy is queued --------------------------------------------------
 # A model of ten layers. Its launches come slowly enough for another thread to keep up, so a copy
 # between two of them is there on purpose.
 LAYERS=10
 DEEP=("$SAMPLES/mlp" --layers=$LAYERS --width=32 --batch=256 --steps=6)
 ACTIVATION=32768 # bytes: rows * width * 4
-STEADY=4 # the plan is followed from this step on, counted from 0
+STEADY=4         # the plan is followed from this step on, counted from 0
 
 # whole_copies: prints the trace, with one copy for each span that moves.
 whole_copies() { awk -f "$ROOT/tests/lib/whole_copies.awk" trace trace; }
