@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# Allocations that are moved in pieces: programs that take one large block and carve it up themselves. What they compute stays the same whatever is
-# believed of their tensors' sizes, less than the block moves, and to the program the block is one allocation. The sample is tests/samples/arena.cu.
+# Allocations that move in pieces: programs that take one large block and carve it up themselves.
+# Their results stay the same whatever sizes Penstock believes their tensors have. Less than the
+# block moves, and the program sees one allocation. The sample is tests/samples/arena.cu.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -12,9 +13,10 @@ setup() {
 }
 
 BLOCK=$((104 * 16384))  # of the training
-OTHER=$((64 * 16384))   # of the cases without one
+OTHER=$((64 * 16384))   # of the cases without a training
 
-# arena PERCENT [VARIABLE=VALUE]... -- ARGUMENT...: the sample with so much of its block on the device, the block in pieces unless told otherwise
+# arena PERCENT [VARIABLE=VALUE]... -- ARGUMENT...: runs the sample with PERCENT of its block on the
+# device, the block in pieces unless a setting says otherwise.
 arena() {
     local settings=("PENSTOCK_BUDGET=$(($1 * BLOCK / 100))" PENSTOCK_MIN_SPAN=$SPAN_FROM "PENSTOCK_RULES=pieces size>=1MiB")
     shift
@@ -26,7 +28,7 @@ arena() {
     run_penstock "${settings[@]}" "$SAMPLES/arena" "$@"
 }
 
-# as_plain ARGUMENT...: the last run of the sample did what it does without Penstock
+# as_plain ARGUMENT...: the last run of the sample printed the same as without Penstock.
 as_plain() {
     local seen=$output
     ended_with 0 || return 1
@@ -34,15 +36,15 @@ as_plain() {
     ended_with 0 && diff <(echo "$output") <(grep -v '^penstock: ' <<<"$seen")
 }
 
-# out_in PERCENT STEPS WORD...: bytes that left the device in so many steps
+# out_in PERCENT STEPS WORD...: prints the bytes that left the device in STEPS steps.
 out_in() {
     local percent=$1
     shift
     arena "$percent" -- "$@" && ended_with 0 && report evicted_bytes
 }
 
-# --- what is computed, and what moves --------------------------------------------------------------------------------------------------------
-@test "a training in a block of its own: the same results under every budget, and the block is one allocation" {
+# --- results, and the bytes that move --------------------------------------------------------------------------------------------------------
+@test "a training in its own block gives the same results under every budget, and the block is one allocation" {
     local percent words
     while IFS=: read -r percent words; do
         # shellcheck disable=SC2086 # several words
@@ -55,13 +57,14 @@ out_in() {
         equal 1 "$(report frees)" frees
         equal $BLOCK "$(report peak_demand_bytes)" "bytes at the peak"
         at_most $((percent * BLOCK / 100)) "$(ledger peak.vmm)" "bytes on the device"
-        # With most of it there no launch has to wait for pages: what moves then is up to helper threads, and may be nothing.
+        # With most of the block on the device no launch waits for pages. Helper threads alone
+        # decide then what moves, and it may be nothing.
         [ "$percent" = 90 ] || at_least 5 "$(report evictions)" "evictions, $words at $percent %"
         at_least 1 "$(report spans_born_on_slot)" "pieces that no pages could be had for"
     done < <(some_of 2 {90,60,30}:{,streams,threads,grows,'streams grows'})
 }
 
-@test "pieces move, and less than the block in each step: what is not believed to be touched stays where it is" {
+@test "pieces move, and less than the block in each step: pieces believed untouched stay where they are" {
     local percent most few more each
     while read -r percent most; do
         few=$(out_in "$percent" 12)
@@ -88,8 +91,9 @@ out_in() {
     tail -n 1 <<<"$output" | sed "s/^/# /" >&3
 }
 
-# But for those of orders, in which the device waits for the host: there a piece waits 5 s for pages before it stays on its slot.
-@test "what other programs do with their memory is right in pieces too, in every seed" {
+# Without the workloads of orders, in which the device waits for the host: there a piece waits 5 s
+# for pages before it stays on its slot.
+@test "other programs compute the same with their memory in pieces, in every seed" {
     local workloads
     mapfile -t workloads < <("$ROOT/scripts/dev/seeds" --list | grep -v ^orders)
     at_least 60 ${#workloads[@]} workloads
@@ -98,13 +102,13 @@ out_in() {
     tail -n 1 <<<"$output" | sed "s/^/# /" >&3
 }
 
-@test "a pointer table in pieces stays for the kernel that it is freed ahead of" {
+@test "a pointer table in pieces that is freed ahead of its kernel stays for that kernel" {
     run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds 12 --first 5001 --pieces hostile-freed-table
     ended_with 0
 }
 
-# --- beliefs ---------------------------------------------------------------------------------------------------------------------------------
-@test "a tensor that is larger than what was used above its start suggests: right under host and auto, seen under unmap" {
+# --- believed sizes of tensors ---------------------------------------------------------------------------------------------------------------
+@test "a tensor larger than its uses suggest is right under host and auto, and faults under unmap" {
     local guard
     for guard in host auto; do
         arena 60 PENSTOCK_GUARD=$guard PENSTOCK_POLICY=lru -- 0 wrong
@@ -117,7 +121,7 @@ out_in() {
     at_least 1 "$(ledger unmapped_accesses)" "accesses to what is away"
 }
 
-@test "what was carved long ago is forgotten: a larger tensor in its place is brought as a whole" {
+@test "old carvings are forgotten: a larger tensor in their place is reloaded as a whole" {
     arena 60 PENSTOCK_GUARD=unmap PENSTOCK_POLICY=lru -- 0 stale
     goes_on
     sound untouched
@@ -125,9 +129,10 @@ out_in() {
     equal 0 "$(report accesses_on_slot)" "accesses to what no pages could be had for"
 }
 
-@test "the half of a block that is not used leaves once" {
+@test "the unused half of a block leaves only once" {
     local run left least=
-    # A helper thread that finds memory free brings some of it back ahead of any launch, in vain: in one run of five, by its time.
+    # A helper thread that finds memory free may reload some of it before any launch, in vain. By
+    # its timing this happens in one run of five.
     for run in 1 2 3 4 5; do
         arena 50 PENSTOCK_GRACE=0 -- 0 idle
         goes_on
@@ -141,7 +146,7 @@ out_in() {
 }
 
 # --- one allocation --------------------------------------------------------------------------------------------------------------------------
-@test "the driver and the runtime say of a block what they would of any allocation, and it is freed by its start alone" {
+@test "queries treat a block like any allocation, and only its start address frees it" {
     run_sim "$SAMPLES/arena" 0 asks
     ended_with 0
     local guard
@@ -155,7 +160,7 @@ out_in() {
     done
 }
 
-@test "rules for sizes and order mean the whole block" {
+@test "rules for sizes and order apply to the whole block" {
     local rule
     for rule in 'exclude size>=1MiB' 'exclude nth=0 size>=1MiB'; do
         arena 60 PENSTOCK_RULES="pieces size>=1MiB; $rule" -- 6
@@ -169,7 +174,7 @@ out_in() {
     done
 }
 
-@test "which allocations are made in pieces: what is more than an eighth of the budget and 64 MiB, if it is ordered on no stream, else more than the budget; and what a rule names" {
+@test "size, budget, stream order and rules decide which allocations are made in pieces" {
     requires cc
     build_probe asking <<'END_OF_C'
 int main(int argc, char **argv)
@@ -215,7 +220,7 @@ END_OF_C
 END_OF_CASES
 }
 
-# recurrent STEPS [VARIABLE=VALUE]...: the sample, whose steps have 21.3 MiB in use at most, in 20 MiB
+# recurrent STEPS [VARIABLE=VALUE]...: runs the sample in 20 MiB; its steps use at most 21.3 MiB.
 recurrent() {
     local steps=$1
     shift
@@ -223,7 +228,7 @@ recurrent() {
     goes_on && sound untouched
 }
 
-@test "what its launches use in parts, more of it together than there is room for: large allocations are made in pieces from then on, and a step moves less than it has in use" {
+@test "when launches use more in parts than there is room for, large allocations are made in pieces from then on" {
     local few more each
     recurrent 2
     few=$(report evicted_bytes)
@@ -239,16 +244,19 @@ recurrent() {
     diff <(with_device "$SAMPLES/recurrent" 10) <(grep -v '^penstock: ' <<<"$output")
 }
 
-@test "with room for all of it nothing is made in pieces" {
+@test "with room for everything no allocation is made in pieces" {
     recurrent 4 PENSTOCK_BUDGET=26MiB
     equal 0 "$(report blocks)" blocks
     equal 0 "$(report evictions)" evictions
 }
 
-@test "what a launch has no room for pushes out nothing that would not make room for it either" {
+@test "a launch that finds no room evicts nothing that would not make room for it" {
     requires cc
     build_probe no_room <<'END_OF_C'
-/* Copies name both ends: the two large ones have no room together, and the small one is used in between. */
+/*
+ * Copies name both ends. The two large allocations don't fit together, and the small one is used in
+ * between.
+ */
 int main(int argc, char **argv)
 {
     char *large, *larger, *small;
@@ -275,7 +283,7 @@ END_OF_C
     at_most 12 "$(report evictions)" "evictions of 120 copies"
 }
 
-@test "two allocations that have no room together and are used in turn: the one that takes most of the budget stays on its slot" {
+@test "of two allocations used in turn that don't fit together, the larger one stays on its slot" {
     requires cc
     build_probe in_turn <<'END_OF_C'
 int main(int argc, char **argv)
@@ -304,8 +312,8 @@ END_OF_C
     at_most 16 "$(report evictions)" "evictions of 240 copies and fills"
 }
 
-# As XLA does for a jitted function.
-@test "one buffer for all temporaries of a step, larger than the budget and taken in stream order: what of it is used comes to the device" {
+# As XLA allocates for a jitted function.
+@test "the used parts of one stream-ordered buffer for all temporaries, larger than the budget, come to the device" {
     requires cc
     build_probe temporaries <<'END_OF_C'
 int main(int argc, char **argv)
@@ -380,8 +388,8 @@ END_OF_C
     equal 1 "$(report user_pins)" pins
 }
 
-# --- what can't be had -----------------------------------------------------------------------------------------------------------------------
-@test "a block that is larger than device and budget lives on its slots as far as it must" {
+# --- memory that is refused ------------------------------------------------------------------------------------------------------------------
+@test "a block larger than device and budget stays partly on its slots" {
     local percent
     for percent in 0 3 12; do
         arena $percent -- 4
@@ -392,7 +400,7 @@ END_OF_C
     done
 }
 
-@test "a launch in the block that waits for a later one holds nothing up: what would come after it runs on the slots" {
+@test "a launch in the block that waits for a later one blocks no other: later ones run on the slots" {
     run_penstock PENSTOCK_BUDGET=1075000 PENSTOCK_MIN_SPAN=$SPAN_FROM 'PENSTOCK_RULES=pieces size>=1MiB; exclude size<=512KiB' "$SAMPLES/arena" 0 waits
     goes_on
     sound untouched
@@ -402,7 +410,7 @@ END_OF_C
     said
 }
 
-@test "a fault in the middle of making a block: the program goes on, and nothing that was made is lost" {
+@test "after a fault while a block is made the program goes on, and nothing leaks" {
     requires cc
     build_probe after_fault <<'END_OF_C'
 int main(void)
@@ -420,7 +428,10 @@ int main(void)
         EXPECT(holds(block + 5 * span_size(), 3, NULL));
         CHECK(cudaFree(block));
     }
-    /* All of the budget but for what is kept free ahead, once more: what is still held would have to be made up for. */
+    /*
+     * Allocates all of the budget again, except the bytes kept free ahead. Leaked memory would have
+     * to be evicted for it.
+     */
     for (int i = 0; i < SPANS; i++) span[i] = new_span(i, NULL);
     for (int i = 0; i < SPANS; i++) EXPECT(holds(span[i], i, NULL));
     for (int i = 0; i < SPANS; i++) CHECK(cudaFree(span[i]));
@@ -435,12 +446,12 @@ END_OF_C
         struck
         sound untouched
         contains "$output" '^given$'
-        # Refused pages are taken for a full device: something may leave for that.
+        # Refused pages are taken for a full device: spans may leave for that.
         [[ $fault == *oom* ]] || equal 0 "$(report evictions)" "evictions for want of pages, after $fault"
         equal 0 "$(report out_of_memory)" "allocations that failed"
         at_most $((32 * PROBE_SPAN)) "$(ledger peak.vmm)" "bytes on the device"
     done
-    # Neither pages nor slots: the program is told, and what there was is there again.
+    # With neither pages nor slots the allocation fails, and the memory taken for it is released.
     run_probe after_fault PENSTOCK_RULES='pieces size>=1MiB' PENSTOCK_BUDGET=$((8 * PROBE_SPAN)) PENSTOCK_HOST_BUDGET=$((4 * PROBE_SPAN))
     ended_with 1
     contains "$output" '^refused$'

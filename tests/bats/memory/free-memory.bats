@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# How much memory there is left: what cudaMemGetInfo says of it, programs that take it all to see, and how long freed memory is kept.
+# The free memory: cudaMemGetInfo's answer, programs that take it all to see how much there is, and
+# how long freed memory is kept.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -10,7 +11,7 @@ build_meminfo() {
     build_probe meminfo <<'END'
 #define COUNT 64
 
-/* The figures make sense, and the memory in use fits beside what is free. */
+/* The figures make sense: the bytes in use and the free bytes fit the total. */
 static size_t look(size_t used, const char *when)
 {
     size_t free_bytes = 0, total = 0;
@@ -30,7 +31,7 @@ int main(void)
     size_t at_start, with_all;
 
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    CHECK(cudaFree(new_span(0, stream))); /* the first allocation is what Penstock begins with */
+    CHECK(cudaFree(new_span(0, stream))); /* Penstock starts at the first allocation */
     CHECK(cudaStreamSynchronize(stream));
     at_start = look(0, "at the start");
     for (int i = 0; i < COUNT; i++) {
@@ -46,7 +47,7 @@ int main(void)
         look((COUNT - 1 - i) * span_size(), "while freeing");
     }
     CHECK(cudaStreamSynchronize(stream));
-    /* Freed memory counts as free, whoever keeps its pages. */
+    /* Freed memory counts as free, although its pages may be kept. */
     EXPECT(look(0, "at the end") + span_size() >= at_start);
     puts("ok");
     return 0;
@@ -54,7 +55,7 @@ int main(void)
 END
 }
 
-@test "cudaMemGetInfo: free and used never exceed total, under every budget and guard" {
+@test "free and used memory never exceed the total in cudaMemGetInfo, under every budget and guard" {
     requires cc
     build_meminfo
     run_sim "PROBE_SPAN=$PROBE_SPAN" ./meminfo
@@ -69,9 +70,11 @@ END
     done
 }
 
-# torch's cudaMallocAsync backend asks so how large a workspace of cuDNN's may be (cudnn.benchmark): it takes all that is said to be free, gives it back unused,
-# and asserts that what is free and what it has (small allocations too, which are not spans) fit the device. TRIM=1: it empties its cache each time, as that does;
-# ASKS=N: it asks N times more, a fifth of a second apart, and is told the same each time; IDLE=1: and lives on for a while afterwards.
+# torch's cudaMallocAsync backend probes in this way how large a workspace of cuDNN's may be
+# (cudnn.benchmark). It takes all free memory and gives it back unused. It asserts that the free
+# bytes and its own (with small allocations, which are not spans) fit the device.
+# TRIM=1: it empties its cache each time, as torch does. ASKS=N: it asks N more times, a fifth of a
+# second apart, and gets the same answer each time. IDLE=1: it lives on for a while afterwards.
 build_workspaces() {
     build_probe workspaces <<'END'
 #include <unistd.h>
@@ -80,7 +83,7 @@ build_workspaces() {
 
 int main(void)
 {
-    size_t least = getenv("ALL") ? strtoull(getenv("ALL"), NULL, 10) : 0; /* what must be had of it */
+    size_t least = getenv("ALL") ? strtoull(getenv("ALL"), NULL, 10) : 0; /* the least that must be available */
     static void *kept[LAYERS], *small[LAYERS][SMALL];
     size_t used = 0, small_bytes = span_size() / 32;
     cudaStream_t stream;
@@ -142,41 +145,43 @@ int main(void)
 END
 }
 
-@test "a program that takes all that is free, to see how much there is, and gives it back, moves nothing while memory suffices" {
+@test "a program that takes all free memory and gives it back moves nothing while memory suffices" {
     requires cc sim
     build_workspaces
-    # Nor does it bring on tracing, which costs a little with each launch, or count as memory that the program needs.
+    # It does not start tracing either, which costs a little with each launch, and does not count as
+    # demand.
     run_probe workspaces ALL=$((64 << 20)) CUDASIM_MEMORY=128MiB PENSTOCK_BUDGET=auto PENSTOCK_LOG=info
     goes_on
     lacks "$output" 'launches are traced'
     equal 0 "$(report evictions)" evictions
     at_most $((4 << 20)) "$(report peak_demand_bytes)" "bytes that the program needs"
-    # More than is kept at all events. What was given back is there for the next one that asks, twelve times: each part of 256 KiB is made once.
+    # The program takes more than the pages kept in any case. The pages that it gives back serve the
+    # next of its twelve probes: each part of 256 KiB is made once.
     local all=$((768 * 4)) try
-    # A machine that stands still for two seconds is a program that asks no more.
+    # If the machine stands still for two seconds, the program seems to have stopped asking.
     for try in 1 2 3; do
         run_probe workspaces CUDASIM_MEMORY=768MiB PENSTOCK_BUDGET=auto TRIM=1 ASKS=14
         goes_on
         [ "$(ledger made.handles)" -gt $((all + 100)) ] || break
     done
     at_most $((all + 100)) "$(ledger made.handles)" "parts that the driver made"
-    # And others have it when it asks no more, though it does nothing else either.
+    # The pages go back to the driver when the program stops asking, even if it does nothing else.
     run_probe workspaces CUDASIM_MEMORY=768MiB PENSTOCK_BUDGET=auto TRIM=1 IDLE=1 CUDASIM_TRACE=trace
     goes_on
     at_least $((all - 100)) "$(grep -c ' cuMemRelease' trace)" "parts that were given back"
-    # An odd budget, in which all fits.
+    # An odd budget in which everything fits.
     run_probe workspaces PENSTOCK_BUDGET=$((40 * PROBE_SPAN - 1)) ALL=$((20 * PROBE_SPAN))
     goes_on
     said
     equal 0 "$(report evictions)" evictions
 }
 
-@test "a program that takes all that is free is told what is true under pressure, too, beside small allocations" {
+@test "a program that takes all free memory gets true answers under pressure too, beside small allocations" {
     requires cc
     build_workspaces
     local budget
     for budget in $((7 * PROBE_SPAN)) $((9 * PROBE_SPAN + 4097)) $((12 * PROBE_SPAN)); do
-        # Of the device nothing is left then but what small allocations take.
+        # The device then has only the room that small allocations take.
         run_probe workspaces PENSTOCK_BUDGET=$budget CUDASIM_MEMORY=$((budget / PROBE_SPAN * PROBE_SPAN + 4 * PROBE_SPAN))
         goes_on
         said
@@ -185,9 +190,10 @@ END
     done
 }
 
-@test "a step's sizes that have their peaks at different times are made once, however much more is held by that" {
+@test "sizes of a step that peak at different times are made once, although more is held for that" {
     requires cc sim
-    # One after the other: the program has one of them at a time, and each serves its own size alone.
+    # One after the other: the program has one size at a time, and each freed span serves its own
+    # size alone.
     build_probe sizes <<'END'
 int main(void)
 {
@@ -206,13 +212,14 @@ END
     run_probe sizes PENSTOCK_BUDGET=auto CUDASIM_TRACE=trace
     goes_on
     equal 60 "$(report allocations)" allocations
-    # In parts of 64 pages of 4 KiB: of 64 to 75 MiB each once.
+    # In parts of 64 pages of 4 KiB: each of 64 to 75 MiB once.
     equal $((12 * (64 + 75) / 2 * 4)) "$(grep -c ' cuMemCreate' trace)" "parts of pages that were made"
 }
 
-@test "sizes that do not come again: hardly more than a quarter above the most in use is held, though memory suffices" {
+@test "for sizes that don't repeat hardly more than a quarter above the peak is held, though memory suffices" {
     requires cc sim jq
-    # None is as large as the next, so that no freed one serves; nothing is written to the larger part of them.
+    # Each is larger than the one before, so no freed span serves. Most of their bytes are never
+    # written.
     build_probe growing-sizes <<'END'
 int main(void)
 {
@@ -233,12 +240,13 @@ END
     run_probe growing-sizes PENSTOCK_BUDGET=auto CUDASIM_MEMORY=24GiB CUDASIM_GRANULARITY=2097152
     goes_on
     equal $(((4096 + 218) << 20)) "$(report peak_demand_bytes)" "bytes in use at the most"
-    # And 256 MiB, and what is on its way: too much goes when the next one has been made. At half above it would be 6.6 GiB at least; all of them together are 13.3 GiB.
+    # Plus 256 MiB, and two spans on their way: the excess goes when the next span has been made. At
+    # half above the peak it would be at least 6.6 GiB; all of them together are 13.3 GiB.
     most=$(((4096 + 218) * 5 / 4 + 256 + 2 * 218))
     at_most $((most << 20)) "$(ledger peak.device)" "bytes that the device gave at the most"
 }
 
-@test "cudaMemGetInfo says what the budget leaves" {
+@test "cudaMemGetInfo returns the bytes that the budget leaves" {
     requires cc
     build_probe left <<'END'
 int main(void)
@@ -264,7 +272,7 @@ END
 
 build_others() {
     build_probe others <<'END'
-/* COUNT spans, freed or not; then as many MiB from CUDA as LARGE says, and spans again. */
+/* COUNT spans, freed or not; then LARGE MiB from CUDA, and spans again. */
 int main(int argc, char **argv)
 {
     EXPECT(argc == 4);
@@ -288,7 +296,7 @@ int main(int argc, char **argv)
 END
 }
 
-@test "an allocation of CUDA's that is larger than the budget has what freed spans hold" {
+@test "an allocation by CUDA larger than the budget gets the memory of freed spans" {
     requires cc sim
     build_others
     run_sim CUDASIM_MEMORY=16MiB ./others 4 freed 13
@@ -301,7 +309,7 @@ END
     done
 }
 
-@test "an allocation of CUDA's that nothing can make room for leaves spans what there is" {
+@test "an allocation by CUDA that can't be made room for leaves spans their memory" {
     requires cc sim
     build_others
     run_sim CUDASIM_MEMORY=16MiB ./others 2 live 15

@@ -1,11 +1,12 @@
 #!/usr/bin/env bats
-# Each ordering rule of shim/base/ordering_rules.def is needed: with that one taken away, in a build made for it (MUTANT=1), some seed goes wrong; with all
-# of them on, the same build and the same seeds are right. So the seeds of seeds would notice a rule that breaks.
+# Each ordering rule of shim/base/ordering_rules.def is needed. Without the rule, in a build made
+# for that (MUTANT=1), some seed goes wrong. With all rules the same build and the same seeds are
+# right. So the seeds of seeds.bats would detect a broken rule.
 
 load ../../lib/helper
 
 MUTANT=$ROOT/build/mutant
-# Within so many seeds a rule that is missing must have shown. What is needed is a tenth of it or less.
+# A missing rule must show within this many seeds. A tenth of them or fewer suffices.
 SEEDS=240
 
 setup_file() {
@@ -20,14 +21,15 @@ setup() {
     [ "$BATS_TEST_NUMBER" -le 3 ] || by_turn 6
 }
 
-# without RULE COMMAND...: with the rule taken away the command fails
+# without RULE COMMAND...: runs the command with the rule dropped.
 without() {
     local rule=$1
     shift
     run env "PENSTOCK_TEST_DROP_RULE=$rule" "$@"
 }
 
-# trainers_need RULE PERCENT WORKLOAD...: these trainers, with budgets of so much of what they need
+# trainers_need RULE PERCENT WORKLOAD...: these workloads fail without the rule, with budgets of
+# PERCENT of their memory.
 trainers_need() {
     local rule=$1 percent=$2 runs
     shift 2
@@ -42,7 +44,8 @@ trainers_need() {
     ended_with 0
 }
 
-# moment_needs RULE CASE: a moment that trainers don't come to, made by tests/unit/residency/test_orderings.c
+# moment_needs RULE CASE: the case fails without the rule. tests/unit/residency/test_orderings.c
+# makes such moments, which trainers don't reach.
 moment_needs() {
     local rule=$1 case=$2 first
     for ((first = 1; first < SEEDS; first += 24)); do
@@ -58,14 +61,14 @@ moment_needs() {
 
 rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/ordering_rules.def"; }
 
-@test "every rule has its test here" {
+@test "every rule has its test in this file" {
     at_least 14 "$(rules | wc -l)" rules
     for rule in $(rules); do
         contains "$(cat "$BATS_TEST_FILENAME")" "^    (trainers_need|moment_needs) $rule "
     done
 }
 
-@test "the library that people get has no switch for the rules" {
+@test "the released library has no switch for the rules" {
     run grep -c PENSTOCK_TEST_DROP_RULE "$PENSTOCK_SO"
     equal 0 "$output" "names of the switch in libpenstock.so"
     run grep -c PENSTOCK_TEST_DROP_RULE "$MUTANT/libpenstock.so"
@@ -84,7 +87,7 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
     trainers_need TICK_BEFORE_RECORD 30-100 mlp-halves-async transformer-halves
 }
 
-@test "an eviction waits for the uses" {
+@test "an eviction waits for the uses on every stream" {
     trainers_need EVICTION_WAITS_FOR_USES 30-100 mlp-streams transformer-async-streams
 }
 
@@ -92,20 +95,20 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
     trainers_need EVICTION_WAITS_FOR_GRACE 10-30 tables-long-disguised tables-beside-disguised
 }
 
-@test "a launch that may use a span without naming it waits until that is not on the move" {
+@test "a launch that may use a span without naming it waits while the span moves" {
     trainers_need GRACE_WAITS_FOR_MOVE 5-20 tables-apart-disguised tables-long-disguised
 }
 
-@test "it comes after what has come back meanwhile, for whatever stream" {
+@test "a launch that may use a span without naming it comes after the span's reload, on any stream" {
     moment_needs GRACE_WAITS_FOR_RELOAD reload-in-grace
     moment_needs GRACE_WAITS_FOR_RELOAD reload-beside-launch
 }
 
-@test "a launch that ends while a grace begins anew is waited for" {
+@test "a launch that ends while a grace begins again is waited for" {
     moment_needs GRACE_LOOKS_AGAIN launch-beside-grace
 }
 
-@test "a launch that stands in its call is one of the grace that it began in" {
+@test "a launch that is slow in its call belongs to the grace in which it began" {
     moment_needs GRACE_WAITS_FOR_SLOW_LAUNCH stand-in-call
     moment_needs GRACE_WAITS_FOR_SLOW_LAUNCH stand-before-call
 }
@@ -123,15 +126,15 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
     moment_needs EVICTION_WAITS_FOR_SLOT evict-to-slot-of-row
 }
 
-@test "the mapping moves when the copy is over" {
+@test "the mapping moves to the slot when the copy is over" {
     trainers_need REMAP_WAITS_FOR_COPY 30-100 mlp-async transformer-shapes
 }
 
-@test "an access joins an eviction under way" {
+@test "an access cancels an eviction under way and keeps the pages" {
     trainers_need ACCESS_JOINS_EVICTION 30-100 transformer-skew-eval mlp-halves-async
 }
 
-@test "an access waits for the reload" {
+@test "an access waits for the reload of its span" {
     trainers_need ACCESS_WAITS_FOR_RELOAD 30-100 mlp transformer-streams
 }
 
@@ -139,15 +142,15 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
     trainers_need READ_AHEAD_WAITS_FOR_RELOAD 30-60 hostile-copies-ahead
 }
 
-@test "memory that is freed on the default stream comes after blocking streams" {
+@test "memory that is freed on the default stream is reused after the work of blocking streams" {
     trainers_need FREE_ON_LEGACY_IS_BARRIER 95-100 orders-legacy orders-legacy-event
 }
 
-@test "a span does not leave while a copy that was called off still reads it" {
+@test "a span does not leave while a cancelled copy still reads it" {
     trainers_need EVICTION_WAITS_FOR_READERS 50-60 hostile-graph-join
 }
 
-@test "every stream that uses a reloaded span waits" {
+@test "every stream that uses a reloaded span waits for the H2D" {
     trainers_need EVERY_STREAM_WAITS 30-100 mlp-async-streams-skew mlp-halves
 }
 
@@ -159,7 +162,7 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
     trainers_need RELOAD_WAITS_FOR_SLOT_USES 5-15 transformer-async
 }
 
-@test "what rules keep in its place moves to pages when nothing else runs" {
+@test "a span that rules keep in place moves to pages when nothing else runs" {
     moment_needs RELOAD_WAITS_FOR_UNSEEN reload-under-unseen-use
 }
 
@@ -171,11 +174,11 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
     trainers_need REUSE_WAITS_FOR_FREE 30-100 mlp-streams mlp-shapes
 }
 
-@test "pages are unmapped when their last use is over" {
+@test "pages of a freed span are unmapped when their last use is over" {
     trainers_need RELEASE_WAITS_FOR_USES 30-100 mlp-async transformer-shapes
 }
 
-@test "a free leaves the pages to the copy under way" {
+@test "a span freed while it moves keeps its pages until the copy is over" {
     moment_needs FREE_WAITS_FOR_COPY free-after-cancel
 }
 
@@ -183,29 +186,29 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
     moment_needs RELOAD_WAITS_FOR_LAUNCH reload-before-launch
 }
 
-@test "who waited for pages in vain looks again" {
+@test "an access that waited for pages in vain looks again" {
     trainers_need ACCESS_LOOKS_AGAIN 1-4 transformer-halves-async mlp-halves
 }
 
-@test "the launch of a graph is an access to all that its nodes name" {
+@test "the launch of a graph is an access to all spans that its nodes name" {
     trainers_need GRAPH_NAMES_SPANS 30-60 hostile-graph-nodes
 }
 
-@test "what a graph touches that a kernel launches is on the device, with its bytes, and stays there" {
+@test "spans of a graph that kernels launch are on the device, with their bytes, and stay there" {
     trainers_need KERNEL_GRAPH_STAYS 40-80 hostile-graph-by-kernel
     trainers_need KERNEL_GRAPH_WAITS 40-80 hostile-graph-by-kernel
 }
 
-@test "what becomes part of a graph leads to device pages while the driver looks, once nothing runs on its slot" {
+@test "addresses that become part of a graph lead to device pages while the driver looks, after uses of the slot" {
     trainers_need GRAPH_SHOWS_DEVICE_PAGES 30-60 hostile-graph-children
     trainers_need STAND_IN_WAITS_FOR_SLOT_USES 8-12 hostile-graph-children
 }
 
-@test "no launch that may use what the driver is shown elsewhere is queued meanwhile" {
+@test "while the driver looks at stand-ins, no launch is queued that may use the span" {
     moment_needs STAND_IN_HOLDS_LAUNCHES look-in-grace
 }
 
-@test "nothing of ours is recorded on the legacy stream while a blocking stream is captured" {
+@test "no event of ours is recorded on the legacy stream while a blocking stream is captured" {
     moment_needs CAPTURE_BARS_LEGACY wait-for-legacy-in-capture
 }
 
@@ -213,15 +216,15 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
     moment_needs CAPTURED_WITH_TICK destroy-in-capture
 }
 
-@test "a stream that joins a capture takes nothing of ours into it" {
+@test "a stream that joins a capture brings no event of ours into it" {
     moment_needs JOINING_HOLDS_RECORDS join-while-recording
 }
 
-@test "memory of a graph that has gone is freed after everything that was queued" {
+@test "memory of a destroyed graph is freed after everything that was queued" {
     moment_needs GRAPH_MEMORY_WAITS_FOR_ALL graph-goes
 }
 
-@test "what is done while somebody captures breaks no capture" {
+@test "driver calls during a capture don't break it" {
     trainers_need CAPTURE_STAYS_VALID 20-60 hostile-graph
 }
 
@@ -229,11 +232,11 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
     trainers_need NCCL_NAMES_SPANS 30-60 nccl-buckets nccl-transfers
 }
 
-@test "what a group of NCCL's names is held until the group ends" {
+@test "spans that a group of NCCL's names are held until the group ends" {
     trainers_need NCCL_HOLDS_UNTIL_GROUP_END 40-70 nccl-group
 }
 
-@test "what a thread of NCCL's launches is held until the communicator says that it succeeded" {
+@test "spans for a launch by NCCL's thread are held until the communicator reports success" {
     trainers_need NCCL_HOLDS_UNTIL_SUCCESS 40-70 nccl-nonblocking nccl-watched
 }
 
@@ -241,11 +244,11 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
     trainers_need NCCL_REGISTERED_STAYS 40-70 nccl-registered nccl-window
 }
 
-@test "what NCCL was called for under capture is touched by the graph" {
+@test "a graph touches the buffers of NCCL's calls under its capture" {
     trainers_need NCCL_IN_GRAPH_IS_KNOWN 40-70 nccl-graph
 }
 
-@test "a launch that is given a pointer table is an access to what the table names" {
+@test "a launch that is given a pointer table is an access to the spans that the table names" {
     trainers_need TABLE_NAMES_SPANS 30-60 hostile-pointer-table hostile-table-changes
     trainers_need TABLE_NAMES_SPANS 30-60 hostile-tensor-map
     trainers_need TABLE_NAMES_SPANS 30-60 hostile-table-moves
@@ -256,11 +259,11 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
     trainers_need TABLE_NAMES_SPANS 30-60 hostile-table-graph
 }
 
-@test "what a texture was made over stays where it is" {
+@test "memory under a texture stays where it is" {
     trainers_need TEXTURED_STAYS 30-60 hostile-texture
 }
 
-@test "a launch that names a block waits until its pieces rest" {
+@test "a launch that names a block is queued when none of its pieces is on the move" {
     trainers_need BLOCK_LAUNCH_WAITS_FOR_MOVES 30-90 blocks blocks-streams blocks-threads
 }
 
@@ -268,7 +271,7 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
     trainers_need BLOCK_LAUNCH_WAITS_FOR_RELOADS 30-90 blocks blocks-streams blocks-plan
 }
 
-@test "a launch that names a block comes after the last reload, where two threads queued some" {
+@test "a launch that names a block comes after the last reload when two threads queued reloads" {
     trainers_need BLOCK_WAITS_FOR_LAST_RELOAD 18-22 blocks-plan blocks-plan-streams
 }
 
@@ -280,6 +283,6 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
     trainers_need PIECE_STAYS_WHILE_LAUNCHING 30-90 blocks-plan-streams blocks-plan
 }
 
-@test "memory that the program maps elsewhere leaves its addresses when no copy reads or fills it there" {
+@test "memory that the program maps elsewhere leaves its addresses when no copy uses it there" {
     trainers_need MOVE_WAITS_FOR_COPIES 30-70 mappings-swaps mapped-moves mapped-range
 }

@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
-# Programs of several streams whose order is right by CUDA's rules (tests/samples/orders.cu): under Penstock they compute the same, nothing waits that does not
-# wait without it, and nothing hangs. Memory plentiful and short, small blocks and large ones, in real time and in the orders that seeds find.
+# Programs of several streams whose order is right by CUDA's rules (tests/samples/orders.cu). Under
+# Penstock they compute the same, nothing waits that does not wait without it, and nothing hangs.
+# Memory is plentiful or short, blocks are small or large, and runs are in real time or in the
+# orders of seeds.
 
 load ../../lib/helper
 
@@ -11,12 +13,13 @@ setup() {
     WRONG=0
 }
 
-# What a wait for a gate may take on the simulated device, before it says that this is a deadlock: longer than the sample waits.
+# How long a wait for a gate may take on the simulated device before it reports a deadlock: longer
+# than the sample waits.
 PATIENCE=CUDASIM_PATIENCE_MS=60000
 
 cases() { "$SAMPLES/orders" --list | awk '{ print $1 }' | grep -E "^($1)\$"; }
 
-# Settings by name. Blocks of so many KiB: a short budget is eight of them.
+# settings_of NAME KIB: prints the settings of that name. A short budget is eight blocks of KIB KiB.
 settings_of() {
     case $1 in
     default) echo PENSTOCK_LIVE=0 ;;
@@ -34,10 +37,11 @@ settings_of() {
     esac
 }
 
-# right CASE ARGUMENT...: the last run ended well; the first that did not are shown
+# right CASE ARGUMENT...: the last run ended well. The first failures are printed.
 right() {
     if [ "$status" -eq 0 ] && grep -qx ok <<<"$output"; then
-        # Where nothing can leave, and all that was freed is in use, it begins on a slot after some seconds, and that is said.
+        # When nothing can leave and all freed memory is in use, a span begins on a slot after some
+        # seconds, and a line reports it.
         [[ $1 == *-all* || $1 == all-wait* ]] && return 0
         grep -q 'no eviction and no use of freed memory ended within' <<<"$output" || return 0
     fi
@@ -45,10 +49,11 @@ right() {
     [ $WRONG -gt 12 ] || printf '%s: status %s:\n%s\n' "$*" "$status" "$output" >&2
 }
 
-# seeds_for N: numbers of seeds for the Nth run
+# seeds_for N: prints seeds for the Nth run.
 seeds_for() { [ "$DEVICE" != sim ] || some_of 2 $((2 * $1 + 1)) $((2 * $1 + 2)); }
 
-# all_right KIB CASES SETTINGS... [-- ARGUMENT...]: every case with blocks of so many KiB, with each of the settings, in real time and with seeds
+# all_right KIB CASES SETTINGS... [-- ARGUMENT...]: runs every case with blocks of KIB KiB, with
+# each of the settings, in real time and with seeds.
 all_right() {
     local kib=$1 names=$2 name way seed settings ways=() runs=0
     shift 2
@@ -92,7 +97,7 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     none_wrong
 }
 
-@test "the command line of the sample is checked" {
+@test "the sample refuses a wrong command line" {
     local words
     for words in '' 'no-such-case' 'legacy-free 0' 'legacy-free 8192 x' 'legacy-free 8192 1 2 3'; do
         # shellcheck disable=SC2086 # words
@@ -103,12 +108,12 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
 
 # --- one owner after the other ---------------------------------------------------------------------------------------------------------------
 
-@test "what is freed and taken on the default stream lies between what blocking streams do before and after" {
+@test "frees and allocations on the default stream are ordered with the work of blocking streams" {
     all_right 2048 'legacy-(free|take).*' default named named-host short short-unmap
     none_wrong
 }
 
-@test "the same for small blocks, blocks in pieces, and blocks of a pool of the program's own" {
+@test "frees and allocations on the default stream are ordered for small blocks, pieces and other pools too" {
     all_right 1024 'legacy-(free|take).*' default named
     all_right 8192 'legacy-(free|take).*' pieces short-pieces
     all_right 2048 'legacy-(free|take).*' default short -- pool
@@ -116,14 +121,14 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     none_wrong
 }
 
-@test "memory that was freed while a kernel reads it comes after that kernel, through how many hands it goes" {
+@test "memory freed while a kernel reads it is reused after that kernel, through any number of owners" {
     all_right 2048 'free-(on|twice|then).*' default named named-host named-hook short
     all_right 1024 'free-(on|twice|then).*' default named
     all_right 8192 'free-(on|twice|then).*' pieces
     none_wrong
 }
 
-@test "its pages come after that kernel, in whatever they are put" {
+@test "pages freed while a kernel reads them are reused after that kernel, in spans of any size" {
     all_right 2048 'free-for-larger' default named short short-host short-unmap
     all_right 8192 'free-for-larger' short short-pieces
     none_wrong
@@ -134,7 +139,7 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     none_wrong
 }
 
-# --- what does not wait without Penstock -----------------------------------------------------------------------------------------------------
+# --- no more waits than without Penstock -----------------------------------------------------------------------------------------------------
 
 @test "streams that take and free blocks in turn run side by side" {
     all_right 2048 'meeting.*' default named short
@@ -144,7 +149,7 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     none_wrong
 }
 
-@test "what may overlap without Penstock may overlap with it: no kernel waits for another that it did not wait for" {
+@test "kernels that may overlap without Penstock may overlap with it" {
     requires sim jq
     local name plain way settings
     for name in $(cases 'turns.*'); do
@@ -169,7 +174,7 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     done
 }
 
-@test "a request waits for no freed block whose last use waits for the requester, in stream order" {
+@test "a stream-ordered request waits for no freed block whose last use waits for the requester" {
     all_right 8192 'async-behind-wait.*' default named
     all_right 2048 'async-behind-wait.*' default named named-hook pieces short
     all_right 1024 'async-behind-wait.*' default
@@ -177,7 +182,7 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     none_wrong
 }
 
-@test "nor does cudaMalloc" {
+@test "cudaMalloc waits for no freed block whose last use waits for the requester" {
     all_right 8192 'malloc-behind-wait.*' default named
     all_right 2048 'malloc-behind-wait.*' default named named-hook pieces short short-plan
     all_right 1024 'malloc-behind-wait.*' named
@@ -185,60 +190,61 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     none_wrong
 }
 
-@test "nor does a second stream for what the only one was given after a free" {
+@test "a second stream does not wait for a block that the only stream was given after a free" {
     all_right 2048 'second-stream-.*' named named-hook short short-host
     all_right 8192 'second-stream-.*' named pieces
     none_wrong
 }
 
-@test "nothing that is done on the default stream's behalf lies between blocking streams" {
+@test "work on the default stream's behalf puts no order between blocking streams" {
     all_right 2048 'legacy-barrier.*' default named short short-host short-plan
     all_right 8192 'legacy-barrier.*' default short short-pieces
     none_wrong
 }
 
-@test "where memory is short, nothing hangs either" {
+@test "nothing hangs when memory is short" {
     all_right 2048 'scarce.*' named short short-host short-unmap
     all_right 8192 'scarce.*' short short-pieces
     none_wrong
 }
 
-@test "what comes back does not wait for who waits for it" {
+@test "a reload does not wait for a launch that waits for it" {
     all_right 2048 'reload-behind-wait' short short-host short-unmap short-plan
     all_right 8192 'reload-behind-wait' short-pieces short-fine
     none_wrong
 }
 
-@test "what several streams read comes back behind none of them" {
+@test "the reload of a span that several streams read waits for none of them" {
     all_right 2048 'reload-for-another.*' short short-plan
     all_right 2048 'reload-for-another(|-behind|-early|-steps)' short-host short-unmap
     all_right 8192 'reload-for-another(|-third)' short-pieces short-fine
     none_wrong
 }
 
-# --- memory that could be had at once ----------------------------------------------------------------------------------------------------------
+# --- memory that is available at once ----------------------------------------------------------------------------------------------------------
 
-@test "what was freed beside a capture is free once the device is idle, though events take time" {
+@test "memory freed beside a capture is free once the device is idle, even if events take time" {
     settings_of() { echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=lru CUDASIM_EVENT_NS="$1"; }
     all_right 2048 'free-beside-capture.*' 0 5000
     none_wrong
 }
 
-@test "while a thread waits for the device, another one gets memory" {
+@test "while a thread waits for the device, another thread gets memory" {
     settings_of() { echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=lru CUDASIM_D2H_GBPS="$1"; }
     all_right 2048 '(device|stream|event)-wait' 0 0.05
     none_wrong
 }
 
-@test "what can leave leaves beside what can't yet" {
+@test "spans that can leave do so while others can't yet" {
     all_right 2048 'oldest-wait.*|all-wait' named short short-host short-plan
     all_right 8192 'oldest-wait.*|all-wait' short-pieces
     none_wrong
 }
 
-@test "where all stands still for a while, as a program does that is stopped, nothing is given up" {
+@test "nothing is given up while the whole program is stopped for a while" {
     requires sim
-    # Each copy to the host takes half a second; eight runs are stopped in different ones, for longer than the device may stand in a wait.
+    # Each copy to the host takes half a second. Eight runs are stopped during different copies, for
+    # longer than a wait for the device may stand still.
     run_sim PENSTOCK_BUDGET=16MiB PENSTOCK_POLICY=lru PENSTOCK_LIVE=0 CUDASIM_D2H_GBPS=0.004 $PATIENCE \
         bash -c 'for at in 0.3 0.4 0.5 0.6 0.7 0.8 0.9 1.0; do
             (LD_PRELOAD=$0 "$@" & sleep $at; kill -STOP $!; sleep 6; kill -CONT $!; wait $!) &
@@ -254,7 +260,7 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     none_wrong
 }
 
-@test "while the driver is shown other pages, no launch finds them" {
+@test "no launch uses the stand-ins that the driver is shown" {
     requires sim
     settings_of() {
         echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=lru PENSTOCK_GRACE=64 CUDASIM_FAULT=cuGraphInstantiateWithFlags:delay@1+ PENSTOCK_GUARD="$1"
@@ -263,7 +269,7 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     none_wrong
 }
 
-@test "what was freed and is not in use is found behind what is, however much that is" {
+@test "freed spans that are not in use are found behind any number that are" {
     all_right 2048 'freed-wait-many' short short-host short-plan
     all_right 8192 'freed-wait-many' short-pieces short-fine
     none_wrong

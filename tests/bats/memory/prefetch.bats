@@ -1,12 +1,14 @@
 #!/usr/bin/env bats
-# Without a plan what left comes back as soon as memory is free again, ahead of the launch that names it (shim/residency/prefetch.h), unless that was in vain.
+# Without a plan evicted spans come back as soon as memory is free again, ahead of the launch that
+# names them (shim/residency/prefetch.h), unless that was in vain.
 
 load ../../lib/helper
 load ../../lib/small_trainer
 
 setup() { helper_setup 60; }
 
-# Rounds of a training: 16 spans are filled and then used and freed the other way round, beside 20 that stay, of which all are used every USED_EVERY rounds.
+# Rounds of a training: 16 spans are filled, then used and freed in reverse order. 20 more spans
+# stay; all of these are used every USED_EVERY rounds.
 build_rounds() {
     build_probe rounds <<'END'
 #define STAY 20
@@ -43,7 +45,7 @@ int main(void)
 END
 }
 
-# rounds USED_EVERY [VARIABLE=VALUE]...: without a plan
+# rounds USED_EVERY [VARIABLE=VALUE]...: runs them without a plan.
 rounds() {
     local every=$1
     shift
@@ -53,12 +55,12 @@ rounds() {
     at_most $((32 * PROBE_SPAN)) "$(report peak_resident_bytes)" "bytes held"
 }
 
-@test "what left comes back while memory is free, ahead of the launch that names it" {
+@test "evicted spans come back while memory is free, ahead of the launch that names them" {
     requires cc jq
     build_rounds
     local seed
     rounds 1
-    # Four do not fit, and two more are kept free, 24 times.
+    # Four spans don't fit, and two more are kept free, 24 times.
     at_least 24 "$(report early_reloads)" "early reloads"
     equal "$(report reloads)" $(($(report early_reloads) + $(report demand_reloads))) "reloads of both kinds"
     [ "$DEVICE" != sim ] || for seed in 1 2 3 4 5; do
@@ -67,20 +69,21 @@ rounds() {
     done
 }
 
-@test "what came back in vain waits for the launch that names it" {
+@test "a span that came back in vain waits for the launch that names it next" {
     requires cc jq
     build_rounds
     rounds 24
-    # Each of those that stay once, and an activation now and then; if what came in vain came again it would be six a round, 144.
+    # Each span that stays comes back once, and an activation now and then. If those that came in
+    # vain came again, it would be six a round, 144.
     at_most 40 "$(report early_reloads)" "early reloads"
     counted early_reloads
 }
 
-@test "an early reload that the driver refuses is done by the launch that names the span" {
+@test "an early reload that the driver refuses is made by the launch that names the span" {
     requires cc jq sim
     build_rounds
     local at
-    for at in 25 40 60; do # of copies either way
+    for at in 25 40 60; do # counts copies in both directions
         rounds 1 CUDASIM_FAULT=cuMemcpyAsync:error@$at
         struck
         counted early_reloads

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# Random programs (tests/samples/random_orders.cu), each rightly ordered by CUDA's rules: under Penstock each reads the words that it wrote, nothing faults, and
-# nothing hangs. Some seeds are the same each time, others are new and are printed, so that a program that went wrong can be run again.
+# Random programs (tests/samples/random_orders.cu), each rightly ordered by CUDA's rules. Under
+# Penstock each reads the words that it wrote, nothing faults, and nothing hangs. Some seeds are
+# fixed. Others are new and are printed, so that a failing program can be run again.
 
 load ../../lib/helper
 
@@ -9,17 +10,18 @@ setup() {
     requires sim samples jq plain
 }
 
-# fresh: a seed that hardly any run had before
+# fresh: prints a seed that has hardly ever been used before.
 fresh() { echo $((RANDOM * 32768 + RANDOM + 1)); }
 
-# settings_of N: the Nth of the ways in which memory is short
+# settings_of N: prints the Nth set of settings under which memory is short.
 settings_of() {
     local guards=(host unmap auto) tracers=(cupti hook) policies=(lru plan) budgets=(150KiB 220KiB 400KiB)
     echo PENSTOCK_GUARD="${guards[$1 % 3]}" PENSTOCK_TRACER="${tracers[$1 % 2]}" PENSTOCK_POLICY="${policies[$1 / 2 % 2]}" \
         PENSTOCK_BUDGET="${budgets[$1 / 3 % 3]}"
 }
 
-# right PROGRAM_SEED DEVICE_SEED [VARIABLE=VALUE]... -- ARGUMENT...: this program is right
+# right PROGRAM_SEED DEVICE_SEED [VARIABLE=VALUE]... -- ARGUMENT...: runs this program, which must
+# be right.
 right() {
     local program=$1 device=$2 settings=()
     shift 2
@@ -34,7 +36,7 @@ right() {
     ended_with 0 && contains "$output" '^ok$'
 }
 
-# programs N ARGUMENT...: so many new programs, and their seeds
+# programs N ARGUMENT...: runs N new programs and prints their seeds.
 programs() {
     local count=$1 i first settings
     shift
@@ -46,37 +48,38 @@ programs() {
     done
 }
 
-@test "programs of known seeds are the same in every order that the device may take" {
+@test "programs of known seeds compute the same in every order that the device may take" {
     mapfile -t names < <("$ROOT/scripts/dev/seeds" --list | grep -E '^random')
     run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --percent 40-100 --seeds 80 "${names[@]}"
     ended_with 0
     contains "$output" '^seeds: 80 runs .* 0 failed; [1-9][0-9]+ evictions'
 }
 
-@test "the same of those that use memory by tables in disguise" {
+@test "programs that use memory by disguised tables compute the same in every order" {
     run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --policy lru --percent 15-100 --seeds 40 tables-random tables-random-steps
     ended_with 0
     contains "$output" '^seeds: 40 runs .* 0 failed; [1-9][0-9]+ evictions'
-    # Under a plan, whose step counts copies, too: four launches of kernels are more places there.
+    # Under a plan, whose step counts copies, too: there four launches of kernels are more places.
     local guard seed
     for guard in host unmap; do
         for seed in 91299 90182 90778; do
             right $seed $seed PENSTOCK_BUDGET=150KiB PENSTOCK_GUARD=$guard PENSTOCK_POLICY=plan -- 60 14 4 masked=4
         done
-        # With hardly any memory a graph's copy names what is away, after launches on more streams than are kept apart.
+        # With hardly any memory a graph's copy names spans that are away, after launches on more
+        # streams than are tracked separately.
         for seed in 1 2 90004; do
             right 90004 $seed PENSTOCK_BUDGET=40KiB PENSTOCK_GUARD=$guard -- 60 14 4 masked=4
         done
     done
 }
 
-@test "new programs are right, of one thread and of two, with steps and without" {
+@test "new programs are right, with one thread and two, with steps and without" {
     programs 18
     programs 18 200 1 4 threads
     programs 18 80 12
 }
 
-@test "new programs that hold streams up do not hang where memory suffices" {
+@test "new programs that hold up streams don't hang while memory suffices" {
     local i first
     first=$(fresh)
     echo "# random_orders $first to $((first + 11)) gates" >&3
@@ -86,7 +89,7 @@ programs() {
     done
 }
 
-@test "a program that goes wrong tells" {
+@test "a program that goes wrong fails" {
     run_sim CUDASIM_GRANULARITY=4096 "$SAMPLES/random_orders"
     ended_with 2
     run_sim CUDASIM_GRANULARITY=4096 CUDASIM_FAULT=cuLaunchKernel:error@9 "$SAMPLES/random_orders" 1

@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
-# The samples on a device that runs what it may in the worst order that a seed finds, under budgets from 30 % to 100 % of what they need:
-# what they compute stays the same to the last bit, and the device sees nothing that it should not. scripts/dev/seeds makes the runs.
-#
-# PENSTOCK_TEST_SEEDS=80   runs in all
+# The samples on a device that takes the worst order that a seed finds, under budgets from 30 % to
+# 100 % of their memory. Their results stay the same to the last bit, and the device reports no
+# error. scripts/dev/seeds makes the runs.
+# PENSTOCK_TEST_SEEDS=80 is the number of runs in all.
 
 load ../../lib/helper
 
@@ -13,7 +13,8 @@ setup() {
 
 SEEDS=$PENSTOCK_TEST_SEEDS
 
-# seeds NAME OPTION...: all runs are right; what was done in them is in NAME.json, for the tests further down
+# seeds NAME OPTION...: makes the runs, which must all be right. Their counters are in NAME.json,
+# for the tests further down.
 seeds() {
     local name=$1
     shift
@@ -25,7 +26,7 @@ seeds() {
 
 workloads() { "$ROOT/scripts/dev/seeds" --list | grep -E "$1"; }
 
-# done_in NAME... KEY: the sum of a counter over the runs of these names
+# done_in NAME... KEY: prints the sum of a counter over the runs of these names.
 done_in() {
     local key=${*: -1} files=()
     while [ $# -gt 1 ]; do
@@ -55,27 +56,27 @@ done_in() {
     seeds transformer --first 100001 --seeds $((SEEDS * 2 / 5)) "${names[@]}"
 }
 
-@test "programs that are no trainers see the same bytes in every seed" {
+@test "other programs than trainers see the same bytes in every seed" {
     mapfile -t names < <(workloads '^hostile')
     seeds hostile --first 200001 --seeds $((SEEDS / 5)) "${names[@]}"
 }
 
-@test "streams that wait for each other wait for nothing more in any seed" {
+@test "streams that wait for each other wait for nothing else, in any seed" {
     mapfile -t names < <(workloads '^orders')
     seeds orders --first 700001 --seeds $((SEEDS / 10 + ${#names[@]})) "${names[@]}"
 }
 
-@test "the same where hardly anything fits on the device" {
+@test "the trainers' results are the same in every seed when hardly anything fits on the device" {
     mapfile -t names < <(workloads '^(mlp|transformer)')
     seeds scarce --first 300001 --seeds $((SEEDS / 10 + 20)) --percent 1-20 "${names[@]}"
 }
 
-@test "the same where plans are followed, and left when a step departs from them" {
+@test "results are the same in every seed while plans are followed, and when a step departs from its plan" {
     mapfile -t names < <(workloads '^plan')
     seeds plan --first 400001 --seeds $((SEEDS / 8)) --policy plan "${names[@]}"
     seeds layers --first 500001 --seeds $((SEEDS / 8)) --policy layers "${names[@]}"
     seeds plan-scarce --first 600001 --seeds $((SEEDS / 50 + 4)) --percent 5-30 --policy plan "${names[@]}"
-    # Two threads that train at the same time repeat nothing; all others do.
+    # Two threads that train at the same time repeat nothing; all other workloads do.
     local policy
     for policy in plan layers plan-scarce; do
         at_least $(($(done_in $policy runs) * 4 / 5)) "$(done_in $policy runs_with_plans)" "$policy: runs that followed plans"
@@ -87,7 +88,7 @@ done_in() {
     done
 }
 
-@test "in these runs spans left, came back, stayed after all, and were used where they were" {
+@test "in these runs spans left, came back, were kept by cancelled evictions, and were used on their slots" {
     at_least $((SEEDS - 4)) "$(done_in mlp transformer hostile runs)" "runs, of 2000 or as many as were asked for"
     at_least $((SEEDS * 7 / 10)) "$(done_in mlp transformer hostile runs_with_evictions)" "runs with evictions"
     at_least $((SEEDS * 10)) "$(done_in mlp transformer evictions)" evictions
@@ -103,14 +104,14 @@ done_in() {
     at_least 1 "$(done_in scarce spans_born_on_slot)" "spans that began on a slot"
 }
 
-@test "in these runs nothing was refused, and every launch could be read" {
+@test "in these runs no call was refused, and every launch could be read" {
     equal 0 "$(done_in mlp transformer hostile scarce eviction_errors)" "evictions that failed"
     equal 0 "$(done_in mlp transformer hostile scarce reload_errors)" "reloads that failed"
     equal 0 "$(done_in mlp transformer hostile scarce launches_without_layout)" "launches without a layout"
     equal 0 "$(done_in mlp transformer hostile scarce out_of_memory)" "allocations that failed"
 }
 
-@test "the runner does not take a library that does nothing for one that is right" {
+@test "the runner fails for a library that does nothing" {
     echo 'int nothing;' | gcc -shared -o nothing.so -x c -
     run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$WORK/nothing.so" --seeds 2 mlp
     ended_with 1
@@ -118,14 +119,15 @@ done_in() {
     contains "$output" '^seeds: 2 runs of 1 workloads .* 2 failed'
 }
 
-# stopped_amid_a_run SESSION: all of it stands still, one of the samples among it
+# stopped_amid_a_run SESSION: stops the whole session; fails, and continues it, if no sample is
+# among the stopped processes.
 stopped_amid_a_run() {
     pkill -STOP -s "$1"
     sleep 0.05
     pgrep -s "$1" -r T -x 'mlp|transformer' >/dev/null || { pkill -CONT -s "$1" && false; }
 }
 
-@test "a run whose time a machine that stood still has taken is run again" {
+@test "a run that timed out because the machine stood still is run again" {
     local runner
     mkdir tmp
     TMPDIR=$PWD/tmp setsid "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --limit 3 --seeds 60 mlp transformer >out 2>&1 &
@@ -139,7 +141,7 @@ stopped_amid_a_run() {
     contains "$(<out)" '^seeds: 60 runs .* 0 failed'
 }
 
-# left_after STEPS: what a run of so many steps leaves with the driver, by kind
+# left_after STEPS: writes the resources that a run of STEPS steps leaves in the driver, by kind.
 left_after() {
     run_penstock CUDASIM_GRANULARITY=4096 PENSTOCK_MIN_SPAN=4096 PENSTOCK_BUDGET=300000 "$SAMPLES/mlp" --layers=5 --width=32 --batch=128 \
         --streams=2 --shapes=3 --steps="$1"
@@ -148,13 +150,14 @@ left_after() {
     ledger leaks >"left-$1"
 }
 
-@test "what Penstock keeps does not grow with the steps" {
+@test "the resources that Penstock keeps don't grow with the steps" {
     by_turn 2
     left_after 40
     left_after 480
     for kind in handles mappings reservations events streams plain pooled pinned registered; do
-        # Freed spans and slots come and go by a few from run to run; an evicted span has its slot mapped twice, or not yet; of its marks the
-        # stopwatch keeps up to 256, as many as were out at a time. A leak of one a step would be 440.
+        # The number of freed spans and slots varies by a few from run to run. An evicted span has
+        # its slot mapped twice, or not yet. The stopwatch keeps up to 256 events, the most that
+        # were pending at a time. A leak of one a step would be 440.
         local more=16
         [ "$kind" != mappings ] || more=48
         [ "$kind" != events ] || more=272

@@ -1,18 +1,20 @@
 #!/usr/bin/env bats
-# Device pages that no span has any more: given back to the driver while memory suffices; while it is tight, the next spans' whatever their sizes are
-# (shim/memory/spare_pages.h), within the budget, and given back to whoever else wants memory.
+# Spare pages go back to the driver while memory suffices. While memory is tight they serve the next
+# spans, of any size (shim/memory/spare_pages.h), within the budget. They also go back when another
+# allocator needs memory.
 
 load ../../lib/helper
 load ../../lib/small_trainer
 
 setup() { helper_setup 60 && by_turn 2; }
 
-# Spans of several sizes that come and go in turn beside 20 that stay, so that each takes pages of others; what all of them hold is looked at.
+# Spans of several sizes that come and go in turn beside 20 that stay, so that each takes pages of
+# others. The contents of all are checked.
 build_sizes() {
     build_probe sizes <<'END'
 #define STAY 20
 
-/* So many spans' worth of bytes, of one value, looked at through one span at its end. */
+/* Allocates `bytes` bytes filled with one value; the caller checks one span's bytes at the end. */
 static void *new_bytes(size_t bytes, int value, cudaStream_t stream)
 {
     void *memory;
@@ -39,7 +41,7 @@ int main(void)
             CHECK(cudaFreeAsync(second, stream));
         }
     for (int i = 0; i < STAY; i++) EXPECT(holds(stays[i], i, stream));
-    if (getenv("OTHERS")) { /* small ones are the real allocator's: as many as the device has room for beside what stays */
+    if (getenv("OTHERS")) { /* Small allocations are the real allocator's: as many as fit the device beside the memory that stays. */
         size_t small = span_size() / 32, wanted = strtoull(getenv("OTHERS"), NULL, 10);
         void *other;
         for (size_t i = 0; i < wanted / small; i++) CHECK(cudaMalloc(&other, small));
@@ -51,10 +53,10 @@ int main(void)
 END
 }
 
-# in_spans KEY: of the report, in spans of the probe
+# in_spans KEY: prints a figure of the report, in spans of the probe.
 in_spans() { echo $(($(report "$1") / PROBE_SPAN)); }
 
-@test "while memory is tight spans are put together of what others had, within the budget" {
+@test "while memory is tight spans are made of pages that others had, within the budget" {
     requires cc jq
     build_sizes
     local budget reused
@@ -62,7 +64,7 @@ in_spans() { echo $(($(report "$1") / PROBE_SPAN)); }
         run_probe sizes PENSTOCK_BUDGET=$((budget * PROBE_SPAN))
         goes_on
         said
-        # 96 times some 6 spans' worth come and go; most of it are pages that were there.
+        # About 6 spans' worth come and go 96 times. Most of it must be reused pages.
         reused=$(in_spans pages_reused_bytes)
         at_least 100 "$reused" "spans' worth of pages that had been others'"
         at_most $((reused * 2)) "$(in_spans pages_given_back_bytes)" "spans' worth of pages that were given back"
@@ -71,7 +73,7 @@ in_spans() { echo $(($(report "$1") / PROBE_SPAN)); }
     done
 }
 
-@test "while memory suffices none is kept back" {
+@test "while memory suffices no pages are kept back" {
     requires cc jq
     build_sizes
     run_probe sizes PENSTOCK_BUDGET=$((200 * PROBE_SPAN))
@@ -80,16 +82,17 @@ in_spans() { echo $(($(report "$1") / PROBE_SPAN)); }
     equal 0 "$(report evictions)" evictions
 }
 
-@test "what is spare goes back when the real allocator wants it" {
+@test "spare pages go back when the real allocator needs memory" {
     requires cc sim
     build_sizes
-    # Of the device's 36 spans' worth the program keeps 20; 14 are small allocations' at the end.
+    # The device has 36 spans' worth. The program keeps 20, and small allocations take 14 at the
+    # end.
     run_probe sizes PENSTOCK_BUDGET=$((34 * PROBE_SPAN)) CUDASIM_MEMORY=$((36 * PROBE_SPAN)) OTHERS=$((14 * PROBE_SPAN))
     goes_on
     counted pages_reused_bytes
 }
 
-# Rounds whose four spans have sizes of the round's own, of 4 to 64 PROBE_SPANs.
+# Rounds whose four spans share a size of the round, of 4 to 64 PROBE_SPANs.
 build_lengths() {
     build_probe lengths <<'END'
 #include <cuda.h>
@@ -134,7 +137,7 @@ int main(void)
 END
 }
 
-@test "sizes that hardly come again are served by larger freed spans, while memory suffices" {
+@test "sizes that hardly repeat are served by larger freed spans, while memory suffices" {
     requires cc jq
     local PROBE_SPAN=$((1 << 20)) wanted seed more=()
     build_lengths
@@ -145,8 +148,9 @@ END
         said
         sound
         wanted=$(grep -x '[0-9]*' <<<"$output")
-        # Sizes of their own would hold 7 GiB, larger ones alone 1.3. What is more than half above the most in use goes when the next span is made, unless it is
-        # not over on the device by then, as a seed may have it; and with memory enough that is not known before somebody has asked once.
+        # Spans of exact sizes would hold 7 GiB, larger ones alone 1.3 GiB. Bytes beyond half above
+        # the peak go when the next span is made, unless their last use is still pending, as a seed
+        # may arrange it. With enough memory Penstock learns of that only after a query.
         at_most $((8 * wanted)) "$(report peak_resident_bytes)" "bytes held"
         [ "$seed" != 0 ] || at_most $((wanted * 5 / 2 + (256 << 20))) "$(report peak_resident_bytes)" "bytes held without a seed"
         at_least 100 "$(report larger_reused)" "allocations that a larger freed span served"
@@ -156,7 +160,7 @@ END
     done
 }
 
-# A model is made whole; then a shard of each tensor, half as large, takes its place, and stays.
+# A model is made whole. Then a shard of each tensor, half as large, takes its place and stays.
 build_shards() {
     build_probe shards <<'END'
 #define TENSORS 128
@@ -184,7 +188,7 @@ int main(void)
 END
 }
 
-@test "what lasts is as large as was asked for, though larger freed spans are there" {
+@test "lasting allocations get exactly their size, although larger freed spans exist" {
     requires cc jq
     local PROBE_SPAN=$((1 << 20))
     build_shards
@@ -196,8 +200,9 @@ END
     equal 0 "$(report evictions)" evictions
 }
 
-# By a model of what the two rules above do: a step that repeats makes spans in its first round alone, and never holds so much that some have to go.
-@test "the recorded steps hold no more than a fifth above what they use, and make nothing from their second round on" {
+# A model of the two rules above: a step that repeats makes spans in its first round alone, and
+# never holds so many bytes that some must go.
+@test "recorded steps hold at most a fifth above their peak, and make no spans from their second round on" {
     requires python
     run "$ROOT/tests/recordings/freed-spans" "$ROOT"/tests/recordings/*.gz
     ended_with 0

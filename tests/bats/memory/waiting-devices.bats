@@ -1,12 +1,14 @@
 #!/usr/bin/env bats
-# Programs whose device waits for what their own thread is yet to do: no wait of Penstock's for the device may last for ever.
+# Programs whose device waits for an action of their own thread: no wait of Penstock's for the
+# device may last forever.
 
 load ../../lib/helper
 load ../../lib/small_trainer
 
 setup() { helper_setup 20; }
 
-# A host function stands for a collective whose peer is this thread, or a cuStreamWaitValue that it ends.
+# A host function stands for a collective whose peer is this thread, or for a cuStreamWaitValue that
+# it ends.
 build_gated() {
     build_probe gated <<'END'
 #include <semaphore.h>
@@ -34,7 +36,10 @@ int main(int argc, char **argv)
     if (argc == 2) {
         int freed = atoi(argv[1]);
 
-        /* Of the two one stays on its slot, where there are pages for one. The next use of that one may be on the pages of the other, which has been freed. */
+        /*
+         * One of the two stays on its slot, because there are pages for one. Its next use may be on
+         * the pages of the other, which has been freed.
+         */
         CHECK(cudaMemcpyAsync(span[1], span[0], one, cudaMemcpyDeviceToDevice, a));
         CHECK(cudaFreeAsync(span[freed], a));
         CHECK(cudaMemsetAsync(span[!freed], 5, one, a));
@@ -54,7 +59,7 @@ int main(int argc, char **argv)
 END
 }
 
-@test "a launch that can go to pages once its slot is free waits for a moment, not for its own thread" {
+@test "a launch that can use pages once its slot is free waits briefly, not for its own thread" {
     requires sim cc
     build_gated
     local freed
@@ -70,7 +75,7 @@ END
     done
 }
 
-@test "an allocation whose only hope is what this thread is yet to do goes on without pages" {
+@test "an allocation that only this thread's later action could serve goes on without pages" {
     requires sim cc
     LIMIT=60
     build_gated
@@ -81,5 +86,5 @@ END
     sound
     said 'no eviction and no use of freed memory ended within 5 s'
     at_least 5000000000 "$(report host_wait_ns)" "time waited"
-    at_most 12000000000 "$(report host_wait_ns)" "time waited" # by the launch that uses it, too
+    at_most 12000000000 "$(report host_wait_ns)" "time waited" # with the launch that uses it, too
 }
