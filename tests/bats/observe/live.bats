@@ -1,12 +1,13 @@
 #!/usr/bin/env bats
-# What is told while a program runs: the live page and `penstock top`, lines of metrics and Prometheus' text.
+# Figures while a program runs: the live page and `penstock top`, lines of metrics and Prometheus'
+# text.
 
 load ../../lib/helper
 load ../../lib/small_trainer
 load ../../lib/live_loop
 
 # --- the page --------------------------------------------------------------------------------------------------------------------------------
-@test "a page is there while a program trains, tells what the report tells at its end, and goes" {
+@test "a page exists while a program trains, shows the report's final figures, and is removed" {
     requires cc
     build_pause
     touch wait
@@ -22,12 +23,12 @@ load ../../lib/live_loop
     for key in allocations evictions evicted_bytes reloads reloaded_bytes demand_reloads host_wait_ns launches; do
         equal "$(report "$key")" "$(jq ".$key" page.json)" "$key"
     done
-    # The same under the report's names.
+    # The same figures under the report's names.
     jq -e --slurpfile report "$REPORT" '.devices[0] as $d | $report[0] as $r |
         [$d.step, $d.planned_steps, $d.budget_bytes, $d.peak_resident_bytes, $d.peak_demand_bytes, $d.slab_bytes] ==
         [$r.learning.steps, $r.plan.steps, $r.budget_bytes, $r.peak_resident_bytes, $r.peak_demand_bytes, $r.slab.bytes]
         or error("\($d) is not what the report has: \($r)")' page.json
-    # The report has those waits of the step alone that came under the plan as it is now.
+    # The report's exposed time counts only waits under the plan now in force.
     at_least "$(report plan.exposed_ns)" "$(jq '.devices[0].exposed_ns' page.json)" "ns that the stream stood still in the last step"
     jq -e '.evictions > 100 and (.devices[0] | .step >= 6 and .doing == "planned" and (.recent_step_ns | length >= 6 and all(. > 0)) and
         .recent_step_ns[0] == .step_ns and .held_bytes > 0 and .held_bytes <= .budget_bytes and .live_bytes <= .peak_demand_bytes and
@@ -35,13 +36,13 @@ load ../../lib/live_loop
     jq -e '.pid > 0 and .rank == null and .processes == 1 and .tracer == "cupti" and .stands_aside == null and (.command | endswith("--steps=10"))' page.json
 }
 
-@test "what a killed process leaves is removed, and with nothing there one line says so" {
+@test "a killed process's page is removed, and with no process left one line reports that" {
     requires cc
     build_loop
     loop_waits ''
     equal 1 "$(pages)" pages
     kill -KILL "$PID"
-    top --once # it may be there still, or over and not asked for
+    top --once # the process may still exist, or be gone but not reaped
     wait "$PID" || true
     top --once
     ended_with 1
@@ -50,7 +51,7 @@ load ../../lib/live_loop
     top --json
     ended_with 1
     equal 0 "$("$PENSTOCK" top --json --library "$PENSTOCK_SO" 2>/dev/null | jq '.processes | length')" "processes, as JSON"
-    # The next one that begins sweeps as well.
+    # The next process that starts removes such pages, too.
     loop_waits ''
     kill -KILL "$PID"
     wait "$PID" || true
@@ -60,7 +61,7 @@ load ../../lib/live_loop
     equal 0 "$(pages)" pages
 }
 
-@test "children leave the parent's page alone, and have their own where they are programs of their own" {
+@test "children leave the parent's page alone, and have their own when they execute another program" {
     requires cc
     build_loop
     local how expected
@@ -74,7 +75,7 @@ load ../../lib/live_loop
     done
 }
 
-@test "a process that has become another program is shown no more" {
+@test "a process that has become another program is no longer shown" {
     requires cc
     build_loop
     touch wait
@@ -88,7 +89,7 @@ load ../../lib/live_loop
     wait "$PID"
 }
 
-@test "PENSTOCK_LIVE=0: no page, and no thread; a directory that can't be trusted is no reason to say more than an info" {
+@test "PENSTOCK_LIVE=0 makes no page and no thread, and an untrusted directory gets no more than an info line" {
     requires cc
     build_loop
     loop_waits PENSTOCK_LIVE=0 ''
@@ -100,7 +101,7 @@ load ../../lib/live_loop
     loop_ends
     mkdir -m 755 "$PAGES"
     loop_waits PENSTOCK_LOG=info ''
-    # The other place is used where there is one.
+    # The other directory is used where it exists.
     contains "$(cat /proc/"$PID"/maps)" "/dev/shm/penstock-$(id -u)/$PID-"
     top "$PID"
     contains "$output" "^penstock: $PAGES: other users may write here; its pages are ignored$"
@@ -108,7 +109,7 @@ load ../../lib/live_loop
     loop_ends
 }
 
-@test "a program that Penstock stands aside of says so in its page" {
+@test "a page shows that Penstock stands aside" {
     requires cc
     build_loop
     touch wait
@@ -122,10 +123,10 @@ load ../../lib/live_loop
     equal 0 "$(pages)" pages
 }
 
-@test "a wait is told while it lasts: of one thread never more than all the time" {
+@test "a wait counts while it lasts, and one thread never waits more than all the time" {
     requires cc
     build_loop
-    # A span is on the link for 1.6 s.
+    # A copy of a span takes 1.6 s.
     in_background loop env PENSTOCK_REPORT="$REPORT" PENSTOCK_SIGNAL=USR2 CUDASIM_D2H_GBPS=0.00004 CUDASIM_H2D_GBPS=0.00004 "$WORK/loop"
     wait_until 10 eval "[ \$(json '.processes[0].evictions' $PID) -gt 0 ]"
     local i samples=()
@@ -134,7 +135,7 @@ load ../../lib/live_loop
     done
     kill -USR2 "$PID"
     wait_until 5 test -s "$REPORT"
-    # The figures are of a moment each, so a second is one to a few thousandths.
+    # Each figure is a snapshot, so a second is exact only to a few thousandths.
     for i in "${samples[@]}"; do
         at_least 10000000 "$i" "ns waited a second (${samples[*]})"
         at_most 1020000000 "$i" "ns waited a second (${samples[*]})"
@@ -154,7 +155,7 @@ load ../../lib/live_loop
     done
     in_background devices CUDASIM_DEVICES=2 PENSTOCK_BUDGET=$((15 * 65536)) "$SAMPLES/devices" 4000 2
     wait_until 10 eval '[ "$(cat loop?.txt | grep -c waiting)" = 2 ] && [ "$(json "[.processes[].devices[] | select(.step > 2)] | length")" = 2 ]' 2>/dev/null
-    top # no terminal: as with --once
+    top # without a terminal it works as with --once
     ended_with 0
     equal 5 "${#lines[@]}" "lines: a heading, two ranks, two devices"
     contains "$output" '^ +PID RANK DEV +STEP +TIME +DEVICE +SLAB OUT/s +IN/s WAIT STATE +COMMAND$'
@@ -172,7 +173,7 @@ load ../../lib/live_loop
     wait "${pids[@]}"
 }
 
-@test "top shows what a terminal would obey as question marks, however it is written" {
+@test "top shows control characters as question marks, in any encoding" {
     requires cc
     build_loop
     loop_waits $'x\x9b31m|\xc2\x9b31m|\xe0\x82\x9b|\xe2\x80\xae|\x1b[2J'
@@ -184,7 +185,7 @@ load ../../lib/live_loop
     loop_ends
 }
 
-@test "top names what it can't show: no such process, another user's, another version, another container" {
+@test "top explains pages it can't show: no such process, another user, another version, another container" {
     requires python cc
     build_loop
     top 4194304
@@ -220,7 +221,7 @@ END
     kill $!
 }
 
-@test "a page that gets shorter while it is read is none" {
+@test "a page that shrinks while it is read counts as missing" {
     requires python cc
     mkdir -m 700 "$PAGES"
     sleep 20 3>&- &
@@ -269,7 +270,7 @@ END
     kill $!
 }
 
-@test "top's wrong use is one line and status 2, and its help fits a terminal" {
+@test "top refuses wrong arguments in one line with status 2, and its help fits a terminal" {
     local arguments
     for arguments in --frobnicate '-d' '-d 0' '-d nan' '-d 1s' '-d 4000' 0 12x -5 99999999999; do
         # shellcheck disable=SC2086 # words
@@ -291,7 +292,7 @@ END
     loop_waits ''
     run timeout "$(patience 25)" python3 -B "$ROOT/tests/lib/top_terminal.py" "$PENSTOCK" top --library "$PENSTOCK_SO"
     ended_with 0
-    # A process that is named ends, and with it the view of it.
+    # The view of a named process ends when the process ends.
     run timeout "$(patience 20)" python3 -B - "$PENSTOCK" top --library "$PENSTOCK_SO" "$PID" <<'END'
 import os, pty, subprocess, sys, time
 master, slave = pty.openpty()
@@ -310,7 +311,7 @@ END
 METRICS='all(.[]; (.planned | type == "boolean") and ([.t_ns, .device, .step, .step_ns, .exposed_ns, .held_bytes, .live_bytes, .budget_bytes,
     .slab_bytes, .slab_used_bytes, .evictions, .evicted_bytes, .reloads, .reloaded_bytes, .host_wait_ns, .planned_steps] | all(type == "number" and . >= 0)))'
 
-@test "metrics: a line for each step, each whole, in order, and adding up" {
+@test "metrics have a complete line for each step, in order, and the figures add up" {
     echo '{"step":0}' >before.jsonl
     cp before.jsonl metrics.jsonl
     train PENSTOCK_METRICS=metrics.jsonl
@@ -327,14 +328,15 @@ METRICS='all(.[]; (.planned | type == "boolean") and ([.t_ns, .device, .step, .s
         jq -es "[.[].$key] | . == sort" metrics.jsonl
         [ $key = t_ns ] || [ $key = planned_steps ] || at_least "$(jq -s "last.$key" metrics.jsonl)" "$(report $key)" "$key at the end"
     done
-    # A step begins where the one before it ended, and is as long as that is ago; jq has 53 bits for a number.
+    # A step begins where the one before it ended, and its length is the time since. jq has 53 bits
+    # for a number.
     jq -es '[range(1; length) as $i | .[$i].t_ns - .[$i - 1].t_ns - .[$i].step_ns | fabs < 1000] | all' metrics.jsonl
     equal "$(report plan.steps)" "$(jq -s 'map(select(.planned)) | length' metrics.jsonl)" "steps that followed a plan"
     jq -es 'all(.[]; .exposed_ns <= .step_ns * 2)' metrics.jsonl
     at_least 1 "$(jq -s 'map(.exposed_ns) | add' metrics.jsonl)" "ns that the stream stood still"
 }
 
-@test "metrics: each rank and each device has its own, and a job's files have names of their own" {
+@test "each rank and each device has metrics of its own, and a job's files have their own names" {
     run_penstock CUDASIM_DEVICES=2 PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET=$((15 * 65536)) RANK=1 WORLD_SIZE=2 \
         PENSTOCK_REPORT="$WORK/report.json" PENSTOCK_METRICS="$WORK/metrics.jsonl" PENSTOCK_PROMETHEUS="$WORK/penstock.prom" "$SAMPLES/devices" 30 2
     ended_with 0
@@ -344,12 +346,12 @@ METRICS='all(.[]; (.planned | type == "boolean") and ([.t_ns, .device, .step, .s
     contains "$(cat penstock.rank1.prom)" '^penstock_steps_total\{pid="[0-9]+",rank="1",device="1"\} [0-9]+$'
 }
 
-@test "metrics that can't be written are counted, said once, and cost the program nothing" {
+@test "metrics that can't be written are counted, reported once, and don't slow the program" {
     train PENSTOCK_METRICS=/dev/full
     right_results
     said 'PENSTOCK_METRICS=/dev/full: a line could not be written \(No space left on device\); the number of such lines is reported at the end' \
         "PENSTOCK_METRICS=/dev/full: $(report learning.steps) steps have no line"
-    # A pipe that nobody reads holds nobody up, either.
+    # A pipe without a reader delays no process, either.
     mkfifo pipe
     train PENSTOCK_METRICS=pipe
     right_results
@@ -360,7 +362,7 @@ METRICS='all(.[]; (.planned | type == "boolean") and ([.t_ns, .device, .step, .s
 }
 
 # --- Prometheus ------------------------------------------------------------------------------------------------------------------------------
-@test "Prometheus' text is as its format asks, and the figures are the report's" {
+@test "Prometheus' text follows its format, and the figures are the report's" {
     requires python
     train PENSTOCK_PROMETHEUS=penstock.prom
     right_results
@@ -386,7 +388,8 @@ for line in text[:-1].split("\n"):
         values[now] = float(sample[3])
 for name in kind:
     assert name.startswith("penstock_") and name in values
-    # Base units alone, at the end but for _total, which counters have and gauges have not.
+    # Only base units, at the end of the name except for _total, which counters have and gauges have
+    # not.
     assert name.endswith("_total") == (kind[name] == "counter"), name
     assert not re.search("_(ns|ms|us|kb|mib|gib|millis|percent)(_|$)", name)
 for name, value in (("steps_total", report["learning"]["steps"]), ("planned_steps_total", report["plan"]["steps"]),
@@ -399,7 +402,7 @@ END
     run python3 -B parse.py penstock.prom "$REPORT"
     ended_with 0
     ! command -v promtool >/dev/null || promtool check metrics <penstock.prom
-    # The parser can tell.
+    # The parser detects a wrong text.
     sed 's/^# TYPE.*//' penstock.prom >bad.prom
     run python3 -B parse.py bad.prom "$REPORT"
     ended_with 1
@@ -407,7 +410,7 @@ END
     contains "$(cat penstock.prom)" '^penstock_device_budget_bytes\{.*\} \+Inf$'
 }
 
-@test "Prometheus' text is there while the program runs, and what can't be written is said once" {
+@test "Prometheus' text exists while the program runs, and a failed write is reported once" {
     requires cc
     build_loop
     loop_waits PENSTOCK_PROMETHEUS="$WORK/penstock.prom" ''
@@ -421,7 +424,7 @@ END
 }
 
 # --- settings --------------------------------------------------------------------------------------------------------------------------------
-@test "values and paths that can't be used are named with what is accepted" {
+@test "unusable values and paths are named with the accepted ones" {
     local setting
     mkdir here
     for setting in LIVE=yes:'expected 0 or 1' SIGNAL=KILL:'expected USR1, USR2 or HUP' SIGNAL=12:'expected USR1, USR2 or HUP' \
@@ -439,7 +442,7 @@ END
 }
 
 # --- costs -----------------------------------------------------------------------------------------------------------------------------------
-@test "with all of it on no driver call is made that isn't made without" {
+@test "turning on all live outputs adds no driver call" {
     local calls
     train PENSTOCK_BUDGET=auto PENSTOCK_LIVE=0
     right_results
@@ -462,11 +465,11 @@ planned_launches_call_nothing_else() {
         equal '' "$(within_launches $((launches / 4)))" "other driver calls within the launches of the last three steps"
 }
 
-@test "with all of it on a launch of a planned step still makes no driver calls but event records and waits" {
+@test "with all live outputs on, a planned step's launch makes no driver calls but event records and waits" {
     in_time planned_launches_call_nothing_else
 }
 
-@test "the thread that tells makes no system call but to sleep" {
+@test "the thread of the live page makes no system calls but sleeps" {
     requires strace cc
     build_loop
     loop_waits ''

@@ -1,20 +1,20 @@
 #!/usr/bin/env bats
-# `penstock report`: the page that it makes, as a browser shows it. A real run's page is looked at once, in headless Chromium; what was seen is what
-# most tests here are about.
+# `penstock report`: its page as a browser shows it. Headless Chromium looks once at a real run's
+# page, and most tests here check what it saw.
 
 load ../../lib/helper
 
-# One run under half of its memory, and the pages of it and of what can be made of its report; looked at once.
+# One run in half of its memory. Its page, and pages of changed reports, are looked at once.
 setup_file() {
     export CUDASIM_GRANULARITY=4096 SEEN=$BATS_FILE_TMPDIR
     [ "$DEVICE" = sim ] && [ -x "$SAMPLES/transformer" ] || return 0
     cd "$SEEN"
     local trainer=("$SAMPLES/transformer" --layers=4 --width=16 --batch=16 --seq=64 --steps=30) peak
     peak=$(with_device CUDASIM_LEDGER=plain.ledger "${trainer[@]/--steps=*/--steps=2}" --memory 2>&1 >/dev/null | sed -nE 's/^allocated at the peak ([0-9]+) bytes.*/\1/p')
-    # A link so slow that launches wait for it, however fast the machine is.
+    # The link is so slow that launches wait for it, however fast the machine is.
     with_device CUDASIM_D2H_GBPS=0.05 CUDASIM_H2D_GBPS=0.05 PENSTOCK_MIN_SPAN=4096 "$PENSTOCK" run --library "$PENSTOCK_SO" --budget $((peak / 2)) --report tight.json -- "${trainer[@]}" >run.log 2>&1
     "$PENSTOCK" report tight.json >told
-    # What a command and a layer's name may hold that a page must not take for its own.
+    # Characters in a command and a layer's name that a page must escape.
     jq '.command = "train \"a\" </script><script>document.title=1</script><img src=x onerror=alert(1)> & <b>" | .rank = 0 | .processes = 3 |
         .plan.layers[1].name = "</script><i>" | .bad_frees = 3' tight.json >hostile.rank0.json
     jq '.rank = 1 | .processes = 3 | .plan = {steps: 0} | .learning.patterns = []' tight.json >hostile.rank1.json
@@ -33,10 +33,12 @@ setup() {
     cp "$SEEN/tight.json" .
 }
 
-# looked FILTER: of what was seen of the run's page; PAGE=hostile: of that of two ranks
+# looked FILTER: prints a part of what Chromium saw of the run's page; PAGE=hostile: of the page of
+# two ranks.
 looked() { jq -er "$1" "$SEEN/${PAGE:-tight}/seen.json"; }
 
-# by_python: the program on stdin, with `seen`, `report` and a failure for each message
+# by_python: runs the program on stdin with `seen`, `report` and `expect`; each failed `expect` is a
+# message.
 by_python() {
     python3 -B - "$SEEN/${PAGE:-tight}/seen.json" "$SEEN/tight.json" 3<&0 <<'END'
 import json, os, sys
@@ -52,7 +54,7 @@ END
 
 # --- as the browser shows it -----------------------------------------------------------------------------------------------------------------
 
-@test "the page is drawn, without a complaint of the browser's, and asks for nothing" {
+@test "the page is drawn without a complaint by the browser, and makes no request" {
     requires chromium
     local page
     for page in tight hostile; do
@@ -61,23 +63,23 @@ END
     done
     equal 'memory link waits layers spans' "$(looked '[.light.charts[].kind] | join(" ")')" charts
     equal '' "$(find "$SEEN/temporary" -mindepth 1 -name 'penstock-browser.*')" "directories of the browser's"
-    # Something is on each, light and dark, on the desk and on a phone.
+    # Each chart has something drawn on it, light and dark, on a desktop and on a phone.
     looked '[.light, .dark, .phone | .charts[].inked] | all(. > 2000)'
     looked '(.light.charts | map(.datasets[].colour)) != (.dark.charts | map(.datasets[].colour))'
     at_least 20000 "$(stat -c %s "$SEEN/tight/page.pdf")" "bytes printed"
 }
 
-@test "what was run is a plan in force, and the page says so" {
+@test "the run ended with a plan in force, and the page reports it" {
     at_least 5 "$(jq .plan.steps tight.json)" "steps under a plan"
     contains "$(cat "$SEEN/told")" '^The page is tight\.html\. Open it in a browser: file:///.*/tight\.html$'
     contains "$(lead_of "$SEEN/tight.html")" ' A step took .* times the .* that its work alone takes; in the last one its stream waited .* for copies'
 }
 
-# lead_of PAGE, card PAGE NAME: as they read
+# lead_of PAGE, card PAGE NAME: print the text as a reader sees it.
 lead_of() { sed -n 's/^<p class="lead">//p' "$1" | sed 's/<[^>]*>//g'; }
 card() { sed -nE "s/^<div><dt>$2<\\/dt><dd>(.*)<\\/dd><\\/div>/\\1/p" "$1" | sed 's/<[^>]*>//g'; }
 
-@test "what a step took is told first, and what the plan predicted beside it" {
+@test "the measured time of a step comes first, with the plan's prediction beside it" {
     jq '.plan.plain_step_ns = 32000000 | .plan.predicted_step_ns = 32660000 | .plan.exposed_ns = 30000000 |
         .learning.recent_steps = [{ns: 116000000}, {ns: 48000000}, {ns: 64000000}, {ns: 50000000}]' tight.json >slow.json
     "$PENSTOCK" report slow.json
@@ -90,13 +92,13 @@ card() { sed -nE "s/^<div><dt>$2<\\/dt><dd>(.*)<\\/dd><\\/div>/\\1/p" "$1" | sed
     "$PENSTOCK" report unmeasured.json
     equal '–' "$(card unmeasured.html 'Step, measured')" "without a measured one"
     contains "$(lead_of unmeasured.html)" ' A step is predicted to take 32\.66 ms, 1\.02 times the 32\.00 ms'
-    # As older versions wrote them.
+    # In the format of older versions.
     jq '.learning.recent_steps |= map(.ns)' slow.json >old.json
     "$PENSTOCK" report old.json
     equal '50.00 ms' "$(card old.html 'Step, measured \(median of the last 4\)')" "the card of an older report"
 }
 
-@test "every figure is that of the report, in value and in words" {
+@test "every figure on the page is the report's, in value and in words" {
     requires chromium
     by_python <<'END'
 def at(path):
@@ -119,7 +121,7 @@ for figure in seen["light"]["figures"]:
     expect(figure["text"] == words(figure["of"], at(figure["of"])), figure, "reads", words(figure["of"], at(figure["of"])))
 expect(len(seen["light"]["figures"]) > 1000, "few figures")
 
-# And nothing is left away: gaps alone are in words.
+# No figure is missing: only gaps are shown in words.
 shown = {figure["of"] for figure in seen["light"]["figures"]}
 def walk(path, found):
     if isinstance(found, (dict, list)):
@@ -131,7 +133,7 @@ walk([], report)
 END
 }
 
-@test "the charts are of the report's figures" {
+@test "the charts show the report's figures" {
     requires chromium
     by_python <<'END'
 UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "B": 1, "s": 1e9, "ms": 1e6, "µs": 1e3, "ns": 1}
@@ -169,7 +171,8 @@ for label, field in (("measured", "actual_ns"), ("predicted", "predicted_ns")):
     drawn = next(dataset for dataset in charts["waits"]["datasets"] if dataset["label"] == label)["data"]
     same(label, [value * unit("waits", "x") for value in drawn], [waits[launch][field] for launch in launches])
 
-# Tensors: the bars of each cover its life, and nothing twice; away is what lies between its pages' going and coming.
+# Tensors: the bars of each cover its life without overlap. It is away from the release of its pages
+# until they are back.
 step = profile["step_ns"]
 def length(a, b):
     return b - a if a <= b else step - a + b
@@ -184,20 +187,20 @@ expect(any(span["moves"] for span in profile["spans"]), "no tensor moves")
 END
 }
 
-@test "the profile is that of a step within its budget" {
+@test "the profile shows a step within its budget" {
     local budget
     budget=$(jq .budget_bytes tight.json)
     at_most "$budget" "$(jq '.plan.profile.held_bytes | max' tight.json)" "the most that is held"
     at_least "$budget" "$(jq '.plan.profile.demand_bytes | max' tight.json)" "the most that would be"
     jq -e '.plan.profile | [.demand_bytes, .held_bytes] | transpose | all(.[0] > 0 and .[1] > 0)' tight.json
-    # As much comes back in a step as its layers need back; rounded by bins.
+    # The bytes that come back in a step are those of its layers, except for rounding by bins.
     jq -e '.plan | ([.layers[].reloaded_bytes] | add) as $back | ((.profile.in_bytes | add) - $back | fabs) <= (.profile.in_bytes | length)' tight.json
     jq -e '.plan | ([.layers[].evicted_bytes] | add) as $out | $out > 0 and ((.profile.out_bytes | add) - $out | fabs) <= (.profile.out_bytes | length)' tight.json
     jq -e '.plan.profile.step_ns == .plan.predicted_step_ns - .plan.predicted_mapping_ns and (.plan.layers | [.[].begin_ns] | . == sort and .[0] == 0)' tight.json
     jq -e '.plan.profile.spans | length == 20 and ([.[].bytes] | . == (sort | reverse))' tight.json
 }
 
-@test "light, dark and phone: it can be read, and nothing is wider than the screen" {
+@test "in light, dark and phone views the text is readable and nothing is wider than the screen" {
     requires chromium
     by_python <<'END'
 import re
@@ -218,7 +221,7 @@ for name in ("light", "dark", "phone"):
     for chart in seen[name]["charts"]:
         for dataset in chart["datasets"]:
             red, green, blue = (int(dataset["colour"][i:i + 2], 16) for i in (1, 3, 5))
-            # Bars that lie on each other have an edge in the page's own colour.
+            # Bars that overlap have an edge in the page's own colour.
             if chart["kind"] != "layers":
                 expect(contrast(f"rgb({red}, {green}, {blue})", ground(name)) >= 3, name, chart["kind"], dataset["label"], dataset["colour"])
 expect(contrast("rgb(255, 255, 255)", ground("dark")) > 12 and contrast("rgb(0, 0, 0)", ground("light")) > 12, ground("dark"), ground("light"))
@@ -228,7 +231,7 @@ for name, width in (("light", 1200), ("dark", 1200), ("phone", 360)):
 END
 }
 
-@test "keyboard and screen reader: order, names, heads and visible focus" {
+@test "keyboard and screen reader find order, names, table heads and a visible focus" {
     requires chromium
     by_python <<'END'
 import struct
@@ -254,9 +257,9 @@ for name, wide in (("light", 1200), ("dark", 1200), ("phone", 360)):
 END
 }
 
-@test "without scripts and network: nothing is fetched, and the tables have it all" {
+@test "without scripts and network nothing is fetched, and the tables have every figure" {
     local page=$SEEN/tight.html
-    # Chart.js names its home in a comment; nothing else of the page leads anywhere.
+    # Chart.js names its home page in a comment. Nothing else on the page links to another site.
     equal '' "$(sed '/^<script>\/\*!/,/<\/script>/d' "$page" | grep -oE '(src|href)="[^#][^"]*"|url\([^)]*\)|@import' | grep -v '^href="data:,"$')" "what leads out"
     contains "$(cat "$page")" "default-src 'none'"
     contains "$(cat "$page")" 'Chart\.js v3'
@@ -266,14 +269,14 @@ END
 
 # --- several, and what is hostile ----------------------------------------------------------------------------------------------------------------
 
-@test "several ranks: a table of all, a section each, and who is missing" {
+@test "several ranks have a table of all, a section each, and a note of the missing ones" {
     requires chromium
     local PAGE=hostile
     equal 'Rank 0: Simulated CUDA device,Rank 1: Simulated CUDA device' "$(looked '[.light.headings[] | select(.[0] == "H2" and (.[1] | startswith("Rank"))) | .[1]] | join(",")')"
     equal 'Rank 0,Rank 1' "$(looked '[.light.tables[0].rows[][0]] | join(",")')" "rows of the table of all"
     looked '.light.missing | any(. == "No report was given for rank 2.")'
     looked '.light.missing | any(. == "No step was recognised, so there is no step to draw.")'
-    # Charts of the one alone, which has a step.
+    # Only the rank with a step has charts.
     equal 5 "$(looked '.light.charts | length')" charts
     cp "$SEEN/hostile.rank0.json" again.json
     run "$PENSTOCK" report "$SEEN/hostile.rank0.json" again.json --output none.html
@@ -285,7 +288,7 @@ END
     [ ! -e none.html ]
 }
 
-@test "what a command line or a layer's name holds is shown and not obeyed" {
+@test "a command line or a layer's name is shown as text and never executed" {
     requires chromium
     local PAGE=hostile
     equal 'train "a" </script><script>document.title=1</script><img src=x onerror=alert(1)> & <b> … and 1 other commands' "$(looked .light.command)"
@@ -297,14 +300,14 @@ END
 
 # --- warnings ----------------------------------------------------------------------------------------------------------------------------------
 
-# advised FILTER PATTERN: a report that was changed so has that finding
+# advised FILTER PATTERN: a report changed by FILTER has a finding that matches.
 advised() {
     jq "$1" tight.json >changed.json
     "$PENSTOCK" report changed.json >/dev/null
     contains "$(grep '^<li class="\(problem\|warning\|note\)">' changed.html | sed 's/<[^>]*>//g')" "$2"
 }
 
-@test "warnings say what is off, and name what to do" {
+@test "findings name the problem and its remedy" {
     advised '.stands_aside = "the device is not there"' 'Problem: Penstock stood aside: the device is not there\..*penstock doctor'
     advised '.out_of_memory = 2' 'Problem: 2 allocations failed.*PENSTOCK_HOST_BUDGET'
     advised '.eviction_errors = 1' 'Problem: .*PENSTOCK_LOG=debug'
@@ -327,12 +330,12 @@ advised() {
     advised '.reloads = 100 | .demand_reloads = 60' 'Note: 60 of 100 reloads began only when a launch needed the data'
     advised '.evictions = 0' 'Note: Nothing was moved: memory was plentiful'
     advised '.budget_bytes = null' 'Note: The budget is unlimited: nothing is moved'
-    # Settings that are named are settings.
+    # Each setting that is named exists.
     local name
     for name in $(grep -oE 'PENSTOCK_[A-Z_]+' "$ROOT/scripts/command/penstock_findings.py" | sort -u); do
         [ "$name" = PENSTOCK_REPORT ] || contains "$("$BUILD/penstock-settings" list | cut -f 1)" "^$name\$"
     done
-    # And nothing is said where nothing is off.
+    # A report without problems has no findings.
     jq '.plan.exposed_ns = 0 | .reloads = 100 | .demand_reloads = 0 | .learning.patterns_lost = 0 | .passthrough = {small: 5} | .plan.allocations_without_one = 0 |
         .slab.limit_bytes = 1099511627776' tight.json >calm.json
     "$PENSTOCK" report calm.json
@@ -342,8 +345,8 @@ advised() {
 
 # --- reports that have less --------------------------------------------------------------------------------------------------------------------
 
-@test "a report without a profile, a plan or a step has a page that says why" {
-    # As older versions wrote it.
+@test "a report without a profile, a plan or a step has a page that gives the reason" {
+    # In the format of older versions.
     jq 'del(.plan.profile, .plan.layers[].begin_ns, .plan.layers[].first_launch) | .plan.reload_waits = [{launch: 3, reloads: 2, predicted_ns: 5, actual_ns: 200000, launches_earlier: 0}]' \
         tight.json >old.json
     "$PENSTOCK" report old.json
@@ -351,7 +354,7 @@ advised() {
     contains "$(cat old.html)" 'data-chart="layers"'
     contains "$(cat old.html)" 'data-chart="waits"'
     lacks "$(cat old.html)" 'data-chart="memory"'
-    # A run in which memory was plentiful, and one without the device.
+    # A run with plentiful memory, and one without the device.
     run_penstock PENSTOCK_BUDGET=auto "$SAMPLES/mlp" --layers=2 --width=64 --batch=256 --steps=2
     ended_with 0
     "$PENSTOCK" report "$REPORT" --output plentiful.html
@@ -374,7 +377,8 @@ advised() {
 
 # --- wrong use -----------------------------------------------------------------------------------------------------------------------------------
 
-# refused PATTERN ARGUMENT...: in one line, with status 2, and the page that was there stays
+# refused PATTERN ARGUMENT...: the command is refused in one line with status 2, and the existing
+# page stays.
 refused() {
     local pattern=$1
     shift
@@ -386,7 +390,7 @@ refused() {
     equal before "$(cat page.html)" "the page that was there"
 }
 
-# strange_reports: files that are nearly reports
+# strange_reports: makes files that are nearly reports.
 strange_reports() {
     jq 'del(.stands_aside)' tight.json >aside.json
     python3 -c 'print("[" * 100000)' >deep.json
@@ -397,7 +401,7 @@ strange_reports() {
     jq '.processes = -1' tight.json >many.json
 }
 
-@test "what is no report is refused in one line, and a page that is there stays" {
+@test "a file that is no report is refused in one line, and an existing page stays" {
     refused 'nowhere\.json: No such file.*PENSTOCK_REPORT' nowhere.json
     echo 'not JSON' >text
     refused 'text: not JSON .*PENSTOCK_REPORT' text
@@ -431,7 +435,7 @@ strange_reports() {
     equal '' "$(compgen -G '*.tmp' || true)" "left over"
 }
 
-@test "the page goes where a link leads, and into what is no file" {
+@test "the page is written to a link's target, and into devices and pipes" {
     "$PENSTOCK" report tight.json -o wanted.html
     echo before >target.html
     ln -s target.html link.html
@@ -457,7 +461,7 @@ strange_reports() {
     equal '' "$(compgen -G '*.tmp' || true)" "left over"
 }
 
-@test "a name that is no text, and a place where nothing can be printed" {
+@test "a file name that is not UTF-8 works, and an output that can't be written is reported" {
     local odd=$'caf\xe9.json'
     cp tight.json "$odd"
     run "$PENSTOCK" report "$odd"
@@ -475,7 +479,7 @@ strange_reports() {
     equal "penstock: standard output can't be written: No space left on device; make room, or redirect it" "$output"
 }
 
-@test "the page's place: beside the report, or as -o says; a name may be any" {
+@test "the page is written beside the report or where -o names, under any name" {
     mkdir 'a b'
     cp tight.json 'a b/--report.v1.json'
     run "$PENSTOCK" report -- 'a b/--report.v1.json'

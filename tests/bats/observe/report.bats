@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# What Penstock says: one closing line, and the JSON report that PENSTOCK_REPORT asks for.
+# Penstock's output: one closing line, and the JSON report that PENSTOCK_REPORT asks for.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -19,11 +19,11 @@ SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command 
         .launches, .launches_without_layout, .steps, .slab.bytes, .slab.peak_used_bytes, .slab.rows] | all(type == "number" and . >= 0)) and
     (.passthrough | type == "object" and length > 0 and all(.[]; type == "number"))'
 
-@test "the report has every field, with the type it is said to have" {
+@test "the report has every field, with its documented type" {
     train
     right_results
     jq -e "$SHAPE" "$REPORT"
-    # The shape can tell: without any one of these fields it does not hold.
+    # Each field is required: without any one of them the shape does not match.
     local field
     for field in version command rank processes device budget_bytes guard tracer peak_resident_bytes peak_demand_bytes evictions evicted_bytes reloads \
         reloaded_bytes demand_reloads host_wait_ns launches launches_without_layout slab passthrough; do
@@ -33,7 +33,7 @@ SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command 
     done
 }
 
-@test "the report's figures are those of the run" {
+@test "the report's figures match the run" {
     train
     right_results
     equal "${TRAINER[*]}" "$(report command)" command
@@ -47,9 +47,10 @@ SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command 
     at_most "$(report slab.bytes)" "$(report slab.peak_used_bytes)" "slots in use, of those made"
     if [ "$DEVICE" = sim ]; then
         equal "$(ledger 'calls | .cuLaunchKernel + (.cuLaunchKernelEx // 0)')" "$(report launches)" launches
-        # Pages are counted from before they are made until after they are gone.
+        # Pages are counted from before they are made until after they are released.
         at_least "$(ledger peak.vmm)" "$(report peak_resident_bytes)" "peak on the device"
-        # Beside the slab there is what the link was measured with, for a moment: a 64th of the budget each way.
+        # Beside the slab the link measurement holds host memory for a moment: a 64th of the budget
+        # each way.
         at_least "$(report slab.bytes)" "$(ledger peak.host_handles)" "host memory held at the peak, against the slab"
         at_most $(($(report slab.bytes) + $(share 55) / 32)) "$(ledger peak.host_handles)" "host memory held at the peak"
         equal "$(ledger made.plain)" "$(report passthrough.small)" "allocations left to the real allocator"
@@ -58,7 +59,7 @@ SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command 
     fi
 }
 
-# The same for what was learnt and planned, once something was.
+# The same for learning and plans, once there is one.
 PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost, .until_plan.launches, .until_plan.ns, .until_plan.host_wait_ns] |
         all(type == "number")) and
         (.patterns | length > 0 and all(.launches > 0 and .rounds >= 0))) and
@@ -71,7 +72,7 @@ PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost
             (.spans | length > 0 and all(.bytes > 0 and (.class | type == "string") and has("layer") and has("born_ns") and has("freed_ns") and (.uses >= 0) and
                 (.moves >= 0) and (.gaps | all([.from_ns, .to_ns] | all(type == "number")))))))'
 
-@test "what was learnt and planned has every field, and its layers add up" {
+@test "the fields of learning and plans are complete, and the layers add up" {
     by_turn 2
     local whole=("${TRAINER[@]}") path
     TRAINER=("${TRAINER[@]/--steps=3/--steps=30}")
@@ -90,15 +91,16 @@ PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost
     counted plan.reloads
     at_least 1 "$(jq '[.plan.layers[].evicted_bytes] | add' "$REPORT")" "bytes that leave in a step"
     at_least "$(jq .plan.evictions "$REPORT")" "$(report evictions)" "evictions, of which by plans"
-    # Thirty steps take no longer than a few plannings here: how many were left for the plan is luck.
+    # Thirty steps take no longer than a few plannings here, so the number of steps under a plan is
+    # luck.
     at_least 1 "$(jq .plan.steps "$REPORT")" "steps that ended under a plan"
     at_least 1 "$(jq .learning.until_plan.ns "$REPORT")" "ns until the first plan"
     at_least 1 "$(jq .learning.until_plan.launches "$REPORT")" "launches until then"
     at_most "$(report host_wait_ns)" "$(jq .learning.until_plan.host_wait_ns "$REPORT")" "ns waited until then"
     at_least "$(jq .plan.steps "$REPORT")" "$(jq .learning.steps "$REPORT")" "complete steps, of which planned"
-    # Without markers the six layers are found, forward and backward.
+    # The six layers are found without markers, forward and backward.
     equal "backward forward" "$(jq -r '[.plan.layers[] | select(.number != null).direction] | unique | join(" ")' "$REPORT")" directions
-    # The manual describes each field, and no other one. Some are there in some reports only.
+    # The manual describes exactly these fields. Some are in some reports only.
     jq -r '[paths[] | strings] | unique[]' "$REPORT" | sort >fields
     sed -n '/^## Fields/,/^## [^F]/p' "$ROOT/scripts/manual/report.md" >described
     equal '' "$(comm -23 fields <(grep -oE '`[a-z_0-9]+`' described | tr -d '`' | sort -u))" "fields that the manual doesn't describe"
@@ -106,20 +108,20 @@ PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost
         grep -vxE 'devices|launch|layer|reloads|bytes|(predicted|actual)_ns|launches_earlier|largest_bytes|class|name')" "fields that the manual describes, and no report has"
 }
 
-@test "without a limit the budget is null, in the report as in the setting" {
+@test "without a limit the budget is null in the report" {
     train PENSTOCK_BUDGET=unlimited
     right_results
     jq -e "$SHAPE and .budget_bytes == null" "$REPORT"
 }
 
-@test "a command line with quotes, newlines and bytes that are no text is still JSON" {
+@test "a command line with quotes, newlines and bytes that are not UTF-8 is still JSON" {
     run_penstock "PENSTOCK_REPORT=$WORK/odd.json" "PENSTOCK_MIN_SPAN=$SPAN_FROM" bash -c 'exec -a "$0" "$@"' $'a "b"\\\n\tc\xff\xe2\x82' "${TRAINER[@]}"
     right_results
     jq -e "$SHAPE" odd.json
     contains "$(jq -r .command odd.json)" '^a "b"'
 }
 
-@test "the report is renamed into place: no reader sees half of it" {
+@test "the report is renamed into place, so no reader sees half of it" {
     requires strace plain
     train strace -f -qq -o trace.txt -e trace=openat,rename,renameat,renameat2,unlink || true
     [ "$status" -eq 0 ] || skip "strace can't trace here"
@@ -128,14 +130,14 @@ PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost
     equal report.json "$(ls report*)" "files left"
 }
 
-@test "a report that is there already is replaced as a whole" {
+@test "an existing report is replaced as a whole" {
     head -c 100000 /dev/zero | tr '\0' x >report.json
     train
     right_results
     jq -e "$SHAPE" "$REPORT"
 }
 
-@test "a report that can't be written in the end is one line, and the program's status stays" {
+@test "a report that can't be written at the end gives one line, and the program's status stays" {
     requires cc
     build_probe leaver <<'END'
 int main(void)
@@ -153,7 +155,7 @@ END
     said "PENSTOCK_REPORT=$WORK/out/report.json: the report could not be written"
 }
 
-@test "a relative path is meant from where the program started" {
+@test "a relative path counts from the directory where the program started" {
     requires cc
     build_probe mover <<'END'
 int main(void)
@@ -176,7 +178,7 @@ END
     jq -e "$SHAPE" here.json
 }
 
-@test "children write no report, and none of their ends touches the parent's" {
+@test "children write no report, and their ends don't touch the parent's" {
     requires cc
     build_probe parent <<'END'
 #include <signal.h>
@@ -208,7 +210,7 @@ END
     jq -e "$SHAPE" "$REPORT"
 }
 
-@test "a report that is asked for but never had anything to tell is not written" {
+@test "a report without any content is not written" {
     run_penstock true
     ended_with 0
     run_penstock "${TRAINER[0]}" --help
@@ -216,15 +218,15 @@ END
     [ ! -e "$REPORT" ]
 }
 
-# --- what is said on stderr --------------------------------------------------------------------------------------------------------------------
-# heard [VARIABLE=VALUE]...: what the trainer under Penstock says on stderr, in $output
+# --- lines on stderr -------------------------------------------------------------------------------------------------------------------------
+# heard [VARIABLE=VALUE]...: sets $output to the trainer's lines on stderr under Penstock.
 heard() {
     train "$@"
     right_results
     output=$(grep '^penstock: ' <<<"$output" || true)
 }
 
-@test "where steps stood still the closing line says what budget would have spared that, and under that budget they are planned not to" {
+@test "the closing line names a budget that avoids waits, and under that budget the plan has none" {
     local whole=("${TRAINER[@]}") enough
     TRAINER=("${TRAINER[@]/--steps=3/--steps=16}")
     run_sim "${TRAINER[@]}" --memory
@@ -237,12 +239,13 @@ heard() {
     enough=$(report plan.nothing_lost_bytes)
     at_least $((peak * 20 / 100 + 1)) "$enough" "the budget that is advised"
     at_most $((peak + peak / 32)) "$enough" "the budget that is advised"
-    # A little more, as durations are never the same.
+    # A little more, because durations vary.
     train PENSTOCK_BUDGET=$((enough + peak / 16))
     ended_with 0
-    # What the plan plays through; what mappings cost, which the simulated driver makes at once, comes on top of it.
+    # The plan's simulated time. The cost of mappings, which the simulated driver makes at once,
+    # comes on top of it.
     at_most $(($(report plan.plain_step_ns) * 102 / 100)) "$(report plan.profile.step_ns)" "ns of a planned step, $(report plan.plain_step_ns) plain, with a budget of $enough bytes and $((peak / 16)) more"
-    # With memory enough, and where nothing was planned: nothing.
+    # With enough memory, and without a plan, nothing is advised.
     train PENSTOCK_BUDGET=$((peak * 2))
     lacks "$output" 'each step lost'
     equal 0 "$(report plan.nothing_lost_bytes)" "the budget that is advised"
@@ -259,7 +262,7 @@ heard() {
     [[ "$output" == *"waited $(report host_wait_ns | awk '{ ms = int($1 / 1000000); printf "%d.%03d", ms / 1000, ms % 1000 }') s" ]]
 }
 
-# near BYTES SIZE UNIT: the size as printed is that many bytes, cut to two decimals
+# near BYTES SIZE UNIT: the printed size is that number of bytes, cut to two decimals.
 near() {
     awk -v want="$1" -v size="$2" -v unit="$3" 'BEGIN {
         n = index("bytes KiB   MiB   GiB   TiB", unit); got = size * 1024 ^ int(n / 6); d = got - want; if (d < 0) d = -d
@@ -277,7 +280,7 @@ near() {
     near "$(report reloaded_bytes)" "${words[6]}" "${words[7]}"
 }
 
-@test "nothing goes to stdout, and nothing at all where only errors are asked for" {
+@test "nothing goes to stdout, and PENSTOCK_LOG=error silences all other lines" {
     heard PENSTOCK_LOG=error
     equal '' "$output" "lines"
     with_device env "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO" PENSTOCK_MIN_SPAN="$SPAN_FROM" "${TRAINER[@]}" >out.txt 2>err.txt
@@ -285,37 +288,38 @@ near() {
     equal 1 "$(grep -c . err.txt)" "lines on stderr"
 }
 
-@test "info and debug say more, each line with its module" {
+@test "info and debug print more lines, each with its module" {
     heard PENSTOCK_LOG=info
     at_least 2 "$(grep -c . <<<"$output")" lines
     contains "$output" '^penstock: process: managing .*: budget .* of '
     equal '' "$(grep -vE "^penstock: [a-z]+: |$CLOSING" <<<"$output" || true)" "lines of another shape"
 }
 
-@test "a program that closed its stderr is not hurt" {
+@test "a program that closed its stderr is not disturbed" {
     run_penstock "PENSTOCK_MIN_SPAN=$SPAN_FROM" sh -c '"$@" 2>&-' sh "${TRAINER[@]}"
     right_results
     jq -e "$SHAPE" "$REPORT"
 }
 
-@test "a program whose stderr is a pipe that nobody reads any more is not hurt, and its output is whole" {
+@test "a program whose stderr is a pipe without a reader is not disturbed, and its output is complete" {
     mkfifo gone
-    # Output is kept until the program's end, which is where Penstock's line is written.
+    # stdio keeps the output until the program's end, where Penstock writes its line.
     run_penstock "PENSTOCK_MIN_SPAN=$SPAN_FROM" PENSTOCK_BUDGET="$(share 55)" sh -c ': <gone & exec 2>gone; wait $!; exec "$@"' sh "${TRAINER[@]}"
     right_results
     jq -e "$SHAPE" "$REPORT"
 }
 
-# --- files that are no plain files -----------------------------------------------------------------------------------------------------------
-# The report, the recording and Prometheus' text, each to a file of its name.
+# --- special files ---------------------------------------------------------------------------------------------------------------------------
+# train_into REPORT RECORDING PROMETHEUS: trains with the report, the recording and Prometheus' text
+# in these files.
 train_into() { train "PENSTOCK_REPORT=$1" "PENSTOCK_RECORDING=$2" "PENSTOCK_PROMETHEUS=$3"; }
 
-# whole_files REPORT RECORDING PROMETHEUS: there is what belongs there
+# whole_files REPORT RECORDING PROMETHEUS: each file is complete.
 whole_files() {
     jq -e "$SHAPE" "$1" && grep -q '^penstock-recording 1' "$2" && grep -q '^penstock_reloads_total{' "$3"
 }
 
-@test "what is written to a symbolic link goes to its target, which is replaced; the link stays" {
+@test "a file behind a symbolic link is replaced, and the link stays" {
     local name
     mkdir there
     echo old >there/report
@@ -329,7 +333,7 @@ whole_files() {
     for name in *.link chain; do [ -L "$name" ]; done
     whole_files there/report there/recording there/prometheus
     equal "prometheus recording report" "$(ls there | paste -sd' ')" "files"
-    # Of the program's own descriptors nothing is replaced.
+    # Links to the program's own descriptors are not replaced.
     ln -s /proc/self/fd/2 own
     run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$(share 55)" PENSTOCK_REPORT=own sh -c 'echo before >&2; exec "$@"' sh "${TRAINER[@]}" 2>all.txt
     [ -L own ]
@@ -337,7 +341,7 @@ whole_files() {
     contains "$output" '^before$'
 }
 
-@test "a device or a pipe is written to, and stays what it is" {
+@test "a device or a pipe is written to, and is not replaced" {
     local name reader
     for name in report recording prometheus; do
         mknod node.$name c 1 3 2>/dev/null || skip "no node can be made here"
@@ -356,7 +360,7 @@ whole_files() {
     said
     wait "$reader"
     jq -e "$SHAPE" read.json
-    # Nobody reads: that is a line each, and holds nobody up.
+    # Without a reader each file gives one line, and the program is not delayed.
     train_into pipe.report pipe.recording pipe.prometheus
     right_results
     said 'PENSTOCK_REPORT=.*/pipe.report: the report could not be written \(No such device or address\)' \

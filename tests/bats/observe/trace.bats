@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# PENSTOCK_TRACE: what happened, as it happened, for Perfetto and chrome://tracing; NVTX ranges for Nsight; probes for bpftrace.
-# What any trace must be is tests/lib/timeline.py.
+# PENSTOCK_TRACE: events as they happened, for Perfetto and chrome://tracing; NVTX ranges for
+# Nsight; probes for bpftrace. tests/lib/timeline.py checks what every trace must fulfil.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -12,16 +12,17 @@ setup() {
     LONGER=("${TRAINER[@]/--steps=3/--steps=10}")
 }
 
-# What a test has begun and would have ended, had it not failed before.
+# Kills a process that a failed test has left.
 teardown() { [ -z "${pid:-}" ] || kill -KILL "$pid" 2>/dev/null || true; }
 
-# traced [VARIABLE=VALUE]...: ten steps of the trainer in half of its memory, with a trace
+# traced [VARIABLE=VALUE]...: runs ten steps of the trainer in half of its memory, with a trace.
 traced() {
     run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$(share 55)" "PENSTOCK_TRACE=$TRACE" "$@" "${LONGER[@]}"
     ended_with 0
 }
 
-# judged [OPTION]...: the trace is as it must be; `told KEY` is then what timeline.py says of it
+# judged [OPTION]...: the trace passes timeline.py's checks. `told KEY` prints one of its figures
+# then.
 judged() {
     TOLD=$(python3 "$ROOT/tests/lib/timeline.py" "$@") || return 1
     echo "$TOLD"
@@ -29,7 +30,7 @@ judged() {
 told() { jq -er ".\"$1\" | tostring" <<<"$TOLD"; }
 
 # --- what is in it -------------------------------------------------------------------------------------------------------------------------------
-@test "what the report counts is in the trace, event by event, and it is a trace" {
+@test "the trace has each event that the report counts, and is a valid trace" {
     traced CUDASIM_LAUNCH_NS=100000
     said
     jq -e 'type == "array"' "$TRACE" >/dev/null
@@ -48,14 +49,14 @@ told() { jq -er ".\"$1\" | tostring" <<<"$TOLD"; }
     right_results_of "${LONGER[@]}"
 }
 
-# right_results_of TRAINER...: the last run printed what that trainer prints without Penstock
+# right_results_of TRAINER...: the last run printed the same as that trainer without Penstock.
 right_results_of() {
     local under=$output
     run_sim "$@"
     equal "$output" "$(grep -v '^penstock: ' <<<"$under")" "losses and gradients"
 }
 
-@test "layers are those of the markers where there are some; without a plan there are layers, moves and waits" {
+@test "layers follow the markers where they exist; without a plan the trace has layers, moves and waits" {
     traced 'PENSTOCK_LAYERS=nvtx:layer *' PENSTOCK_POLICY=lru
     judged "$TRACE" "$REPORT"
     at_least 100 "$(told layers)" layers
@@ -68,23 +69,24 @@ right_results_of() {
 
 copies_take_what_the_link_takes() {
     local byte
-    byte=$(paced 20) # ns: 0.05 GB/s
+    byte=$(paced 20) # ns a byte: 0.05 GB/s
     traced CUDASIM_D2H_GBPS="$(jq -n "1 / $byte")" CUDASIM_H2D_GBPS="$(jq -n "1 / $byte")"
     judged "$TRACE" "$REPORT" || return 1
-    # On a machine with other work the simulated device may take long to come to the first event that the clocks are compared by.
+    # On a busy machine the simulated device may be slow to reach the first event by which the
+    # clocks are compared.
     at_least "$((($(told evict) + $(told void) + $(told reload)) * 9 / 10))" "$(told timed)" "moves whose times are the device's" &&
         at_most "$(paced 3000000)" "$(told clock_error_ns)" "ns by which they may be wrong" || return 1
-    # The larger ones, beside which it matters little when a thread of the simulated device comes to it.
+    # Only larger copies, for which the delay of a simulated device's thread matters little.
     jq -e --argjson byte "$byte" '[.[] | select((.name == "evict" or .name == "reload") and .args.bytes >= 65536 and (.args.times | not)) |
         .dur * 1000 / (.args.bytes * $byte)] | sort |
         length > 100 and .[0] > 0.99 and .[length / 2 | floor] < 1.5' "$TRACE"
 }
 
-@test "times of copies are the device's: as long as the link takes, one after the other" {
+@test "the times of copies are the device's: as long as the link takes, one after the other" {
     in_time copies_take_what_the_link_takes
 }
 
-@test "cancelled evictions and memory that ran out are there when they happen" {
+@test "cancelled evictions and failed allocations are in the trace at their times" {
     requires cc
     build_probe spender <<'END'
 int main(void)
@@ -121,7 +123,7 @@ END
     [ ! -e "$TRACE" ]
 }
 
-@test "a device that is reset ends the trace before its context goes" {
+@test "a device reset ends the trace before the context is destroyed" {
     hostile reset "PENSTOCK_TRACE=$TRACE"
     goes_on
     said 'the program resets the device'
@@ -129,7 +131,7 @@ END
 }
 
 # --- files ---------------------------------------------------------------------------------------------------------------------------------------
-@test "a path that can't be written to is one line, before anything runs" {
+@test "an unwritable path gives one line before anything runs" {
     mkdir here
     local path
     for path in "$WORK/nowhere/trace.json" "$WORK/here"; do
@@ -140,23 +142,23 @@ END
         right_results
         said "^penstock: PENSTOCK_TRACE=$path: expected .*; correct it, or unset it; going on without it"
     done
-    mkfifo unread # nobody reads it
+    mkfifo unread # it has no reader
     train "PENSTOCK_TRACE=$WORK/unread"
     right_results
     said "^penstock: PENSTOCK_TRACE=$WORK/unread: the trace could not be opened \\([A-Z]"
 }
 
-@test "a relative path is meant from where the program started, and a trace that is there is replaced" {
+@test "a relative path counts from the program's first directory, and an existing trace is replaced" {
     head -c 3000000 /dev/zero | tr '\0' x >mine.json
     traced PENSTOCK_TRACE=mine.json
     judged mine.json "$REPORT"
-    [ -z "$SANITIZER" ] || return 0 # the command preloads the library alone
+    [ -z "$SANITIZER" ] || return 0 # the command preloads only the library
     run_command run --min-span $SPAN_FROM --budget "$(share 55)" --trace mine.json --report "$REPORT" -- "${LONGER[@]}"
     ended_with 0
     judged mine.json "$REPORT"
 }
 
-@test "killed by whatever signal, a process leaves a trace that can be loaded" {
+@test "a process killed by any signal leaves a trace that can be loaded" {
     local environment size
     mapfile -t environment < <(device_environment)
     for size in 20000 200000; do
@@ -170,7 +172,8 @@ END
         at_least 10 "$(told evict)" evictions
         rm "$TRACE"
     done
-    # A signal that can be caught ends the trace; where it finds its thread in the driver, whose locks the writer then waits for, it is cut off as well.
+    # A signal that can be caught ends the trace. If it interrupts its thread in the driver, the
+    # writer waits for the driver's locks, and the trace is cut off as well.
     env "${environment[@]}" "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO" "PENSTOCK_TRACE=$TRACE" \
         PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$(share 55)" "${TRAINER[@]/--steps=3/--steps=100000}" >said.txt 2>&1 3>&- &
     pid=$!
@@ -181,14 +184,14 @@ END
     judged "$TRACE" || judged --cut "$TRACE"
 }
 
-# That a file is cut at a whole event is tests/unit/observe/test_trace_file.c.
-@test "a disk that is full ends the trace with a line, and nothing else" {
+# tests/unit/observe/test_trace_file.c checks that a file is cut at a whole event.
+@test "a full disk ends the trace with one line, and has no other effect" {
     train PENSTOCK_TRACE=/dev/full
     right_results
     said "^penstock: PENSTOCK_TRACE=/dev/full: the trace could not be written \\(No space left on device\\) and ends here"
 }
 
-@test "each process of a job has its own, and so has who is given another's path" {
+@test "each process of a job has its own trace, and so has a process that inherits another's path" {
     requires cc
     traced RANK=1 WORLD_SIZE=2
     [ ! -e "$TRACE" ]
@@ -202,10 +205,10 @@ int main(void)
     char byte = 0;
 
     EXPECT(pipe(up) == 0 && pipe(down) == 0);
-    pid_t child = fork(); /* before the first CUDA call: each has a life of its own */
+    pid_t child = fork(); /* before the first CUDA call: each process is independent */
     void *span = new_span(1, NULL);
     EXPECT(holds(span, 1, NULL));
-    /* Neither ends before both have begun. */
+    /* Neither process ends before both have begun. */
     EXPECT(write(child ? down[1] : up[1], &byte, 1) == 1);
     EXPECT(read(child ? up[0] : down[0], &byte, 1) == 1);
     if (child == 0)
@@ -224,7 +227,7 @@ END
     [ "$first" != "$(told pid)" ]
 }
 
-@test "forked children write nothing of it, however they end" {
+@test "forked children write no part of the trace, however they end" {
     requires cc
     build_probe parent <<'END'
 #include <signal.h>
@@ -239,7 +242,7 @@ int main(void)
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     for (int i = 0; i < 64; i++) span[i] = new_span(i, stream);
     for (int how = 0; how < 24; how++) {
-        for (int i = 0; i < 64; i++) CHECK(cudaMemsetAsync(span[i], i, span_size(), stream)); /* it is written meanwhile */
+        for (int i = 0; i < 64; i++) CHECK(cudaMemsetAsync(span[i], i, span_size(), stream)); /* the trace is written meanwhile */
         pid_t child = fork();
         if (child == 0) {
             cudaFree(span[0]);
@@ -262,7 +265,7 @@ END
 }
 
 # --- more than can be written ----------------------------------------------------------------------------------------------------------------------
-@test "events for which there is no room are dropped, and counted in trace and report; the program does not wait" {
+@test "events without room are dropped and counted in trace and report, and the program does not wait" {
     requires cc
     build_probe hasty <<'END'
 #include <fcntl.h>
@@ -284,9 +287,9 @@ int main(int argc, char **argv)
 END
     PROBE_SPAN=4096
     mkfifo pipe
-    # Whoever reads begins when the work is done.
+    # The reader begins when the work is done.
     (
-        exec 3<>pipe # opened for both, it opens at once
+        exec 3<>pipe # opened for both directions, it opens at once
         wait_until 50 test -e worked
         exec 4<pipe 3>&-
         cat <&4 >"$TRACE"
@@ -302,7 +305,7 @@ END
     equal "$(report trace_events_dropped)" "$(told dropped)" "dropped, by report and trace"
     equal "$(report trace_events)" "$(told events)" "not dropped"
     equal "$(told dropped) events were dropped" "$(jq -r '.[] | select(.name == "process_labels").args.labels' "$TRACE")" "the process's label"
-    # A reader that never comes to it holds the end up for so long at most.
+    # A reader that never reads delays the program's end only for a limited time.
     exec 5<>pipe
     SECONDS=0
     traced PENSTOCK_TRACE="$WORK/pipe"
@@ -312,7 +315,7 @@ END
 }
 
 # --- NVTX ------------------------------------------------------------------------------------------------------------------------------------------
-@test "copies have NVTX ranges where a tool takes them, and nobody's library is loaded for them otherwise" {
+@test "copies have NVTX ranges when a tool takes them, and no library is loaded for them otherwise" {
     requires cc nvcc
     cat >tool.c <<'END'
 #include <nvtx3/nvToolsExt.h>
@@ -377,19 +380,20 @@ END
     at_least "$(report evicted_bytes)" "$evicted" "bytes"
     equal "$(report reloads) $(report reloaded_bytes)" "$reloads $reloaded" "ranges around reloads, and their bytes"
     equal "$((evictions + reloads)) 0" "$popped $deep" "ends, and ranges within others"
-    # Without CUDA nothing is looked for.
+    # Without CUDA no tool is searched.
     rm said
     run_penstock "NVTX_INJECTION64_PATH=$WORK/tool.so" "TOOL_SAYS=$WORK/said" true
     ended_with 0
     [ ! -e said ]
-    # A library that is not there, or is no tool, harms nobody.
+    # A library that is missing, or is no tool, does no harm.
     local path
     for path in "$WORK/nothing.so" "$SIM/libcuda.so.1" ""; do
         train "NVTX_INJECTION64_PATH=$path"
         right_results
         said
     done
-    # Penstock as the tool gets the program's ranges and makes none: only the program's copy of NVTX has loaded it.
+    # With Penstock as the tool the program's ranges arrive, and Penstock makes none: only the
+    # program's copy of NVTX has loaded it.
     ln -s "$PENSTOCK_SO" alias.so
     for path in "$PENSTOCK_SO" "$WORK/alias.so"; do
         train PENSTOCK_LOG=info 'PENSTOCK_LAYERS=nvtx:layer *' "NVTX_INJECTION64_PATH=$path"
@@ -399,7 +403,7 @@ END
 }
 
 # --- probes ----------------------------------------------------------------------------------------------------------------------------------------
-# The probes and how many arguments each has, as the manual's table says (scripts/manual/trace.md).
+# The probes and their numbers of arguments, as in the manual's table (scripts/manual/trace.md).
 PROBES='eviction_begin 4|eviction_end 3|plan 4|reload_begin 4|reload_end 3|step 4|wait_begin 2|wait_end 3'
 
 @test "each probe is in the library with its arguments, and in the manual" {
@@ -410,7 +414,7 @@ PROBES='eviction_begin 4|eviction_end 3|plan 4|reload_begin 4|reload_end 3|step 
     found=$(sed -nE 's/^\| `(\w+)` \| (`[^|]*) \|$/\1 \2/p' "$ROOT/scripts/manual/trace.md" | grep -E "^(${PROBES// [0-9]/})  *" |
         awk '{ n = gsub(/`/, "`") / 2; print $1, n }' | sort)
     equal "${PROBES//|/$'\n'}" "$found" "probes and their arguments in the manual"
-    # The command that it gives names probes that are there, and no argument that they don't have.
+    # The manual's command names only existing probes and arguments.
     found=$(grep -oE 'usdt:[^ ]*:penstock:\w+ [^}]*' "$ROOT/scripts/manual/trace.md")
     contains "$found" 'usdt:'
     local line name args
@@ -422,7 +426,7 @@ PROBES='eviction_begin 4|eviction_end 3|plan 4|reload_begin 4|reload_end 3|step 
     done <<<"$found"
 }
 
-@test "a probe that is looked at has what the report has" {
+@test "a probe's values match the report" {
     requires sdt gdb release
     cat >commands <<'END'
 set pagination off
