@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Memory that something outside the GPU is to reach: network cards and files' storage. What they were given stays theirs to reach, and where they can't be
-# given a span, one line says what helps.
+# Memory that hardware outside the GPU reaches: network cards and files' storage. A span given to
+# them stays in place for them. Where a span can't be given, one line names the remedy.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -9,18 +9,20 @@ setup() { helper_setup 60; }
 
 PLAIN="plain size>=$PROBE_SPAN size<=$PROBE_SPAN"
 
-# said_what_helps CALL: it is the one line
+# said_what_helps CALL: that line is the only one.
 said_what_helps() { said "$1: an allocation of $PROBE_SPAN bytes .*PENSTOCK_RULES='$PLAIN'"; }
 
-# build_card: a card that was given the first of several spans as a dma-buf. The simulated driver's shows the pages, past the mapping: whether the card sees
-# what the program writes, while all the others push each other out. GIVEN=away: the span has been moved to the host before.
+# build_card: a card that was given the first of several spans as a dma-buf. The simulated driver's
+# dma-buf shows the pages, past the mapping. So the test sees whether the card reads the program's
+# writes while all other spans push each other out. GIVEN=away: the span has been moved to the host
+# before.
 build_card() {
     build_probe card <<'END'
 #include <dlfcn.h>
 
 #define COUNT 12
 
-/* The first and the last byte of the span, as the card sees them. */
+/* Returns the first and the last byte of the span as the card sees them, or -1 if they differ. */
 static int seen(int card, off_t start)
 {
     unsigned char first = 0, last = 0;
@@ -56,7 +58,7 @@ int main(void)
         unsigned char byte = (unsigned char)(200 + round);
         EXPECT(pwrite(card, &byte, 1, start) == 1);
         CHECK(cudaMemcpy(&byte, span[0], 1, cudaMemcpyDeviceToHost));
-        EXPECT(byte == 200 + round); /* and it writes there, too */
+        EXPECT(byte == 200 + round); /* and the card writes there, too */
     }
     close(card);
     for (int i = 0; i < COUNT; i++) CHECK(cudaFree(span[i]));
@@ -67,7 +69,7 @@ int main(void)
 END
 }
 
-@test "what a card was given as a dma-buf stays on its pages, brought back first if it was away" {
+@test "a span given to a card as a dma-buf stays on its pages, after a reload if it was away" {
     requires sim cc
     build_card
     local guard given sched
@@ -86,7 +88,7 @@ END
     done
 }
 
-@test "a card does not write where the former owner still does" {
+@test "a card does not write to pages that the former owner still writes" {
     requires sim cc
     build_probe reused <<'END'
 #include <dlfcn.h>
@@ -125,7 +127,7 @@ END
     done
 }
 
-@test "what is asked for before memory is registered: the error is the driver's, one line says what helps, and it does" {
+@test "for a setting needed before registration the error is the driver's, and one line names a working remedy" {
     requires sim cc
     build_probe asks "-L$SIM" -l:libcuda.so.1 <<'END'
 int main(void)
@@ -161,8 +163,8 @@ END
     equal 12 "$(grep -c '^on: 0$' <<<"$output")" "answers of the driver's"
 }
 
-# build_storage: a libcufile that keeps the pages of what is registered, as the driver that it stands for does, past every hook. Without STORAGE=1 it refuses
-# mapped memory, which is what that does.
+# build_storage: a libcufile that keeps the pages of registered memory, past every hook, as the real
+# driver does. Without STORAGE=1 it refuses mapped memory, as the real one does.
 build_storage() {
     build_probe libcufile.so.0 -shared -fPIC -Wl,-soname,libcufile.so.0 "-L$SIM" -l:libcuda.so.1 <<'END'
 #include <dlfcn.h>
@@ -224,7 +226,7 @@ answer cuFileBufRegister(const void *address, size_t bytes, int flags);
 answer cuFileBufDeregister(const void *address);
 int storage_sees(void);
 
-/* All the others are used: the first is the one that has been idle longest. */
+/* Uses all other spans, so that the first one has been idle longest. */
 static void use_others(void **span, int value)
 {
     for (int i = 1; i < COUNT; i++) CHECK(cudaMemset(span[i], value + i, span_size()));
@@ -257,7 +259,7 @@ int main(void)
     }
     if (!result) printf("given back: %d\n", give_back(span[0]).err);
     use_others(span, 7);
-    /* Past our hooks: whether it has left. */
+    /* Asks past our hooks whether the span has left. */
     void *(*real)(void *, const char *) = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
     if (!real) real = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
     __typeof__(&cuPointerGetAttribute) ask = (__typeof__(ask))real(dlopen("libcuda.so.1", RTLD_NOW), "cuPointerGetAttribute");
@@ -268,7 +270,7 @@ int main(void)
 END
 }
 
-@test "cuFile: what it registered stays on its pages until it gives them back; what it can't have is said, with what helps" {
+@test "memory registered with cuFile stays on its pages until it is given back, and a refusal names the remedy" {
     requires sim cc
     local linked
     for linked in no yes; do
@@ -295,9 +297,10 @@ END
     done
 }
 
-@test "a card's memory by its address (libibverbs): its own error, one line that says what helps, and that does" {
+@test "a card's registration by address (libibverbs) gets its own error, and one line names a working remedy" {
     requires sim cc
-    # What the kernel knows the driver itself has told it: by its name NVIDIA's, this gets the driver's functions.
+    # The kernel gets this answer from the driver itself. The library has a name of NVIDIA's, so it
+    # gets the driver's functions.
     build_probe libnvidia_peermem.so -shared -fPIC -Wl,-soname,libnvidia_peermem.so <<'END'
 #include <dlfcn.h>
 
@@ -318,7 +321,10 @@ END
 
 int is_mapped(void *address);
 
-/* As the kernel with nvidia_peermem: mapped memory is no memory of the GPU's to it. ACCEPTS=1: it would take anything. */
+/*
+ * As the kernel with nvidia_peermem: it does not take mapped memory for the GPU's. ACCEPTS=1: it
+ * accepts anything.
+ */
 static void *region_of(void *domain, void *address, size_t bytes, int access)
 {
     static int region;
@@ -353,7 +359,7 @@ int main(void)
     int domain, there = 1;
     void *span = new_span(5, NULL), *host = malloc(4096);
 
-    EXPECT(ibv_reg_mr(&domain, host, 4096, 7)); /* what is not the GPU's goes through */
+    EXPECT(ibv_reg_mr(&domain, host, 4096, 7)); /* memory that is not the GPU's goes through */
     errno = 0;
     there = getenv("OTHER") ? ibv_reg_mr_iova2(&domain, span, span_size(), (uint64_t)span, 7) != NULL
                             : ibv_reg_mr(&domain, span, span_size(), 7) != NULL;
@@ -378,7 +384,7 @@ END
         goes_on
         contains "$output" '^there: 1, error 0$'
         said
-        # What no pages can be had for is nothing to be given: what lies there now will not stay.
+        # A span without pages must not be given to a card: its present memory will not stay.
         run_probe registers ACCEPTS=1 PENSTOCK_BUDGET=0
         goes_on
         contains "$output" '^there: 0, error 12$'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Several devices of one process: each has its own budget, slab share, streams and plans, and what goes from one to the other is ordered. The sample is
-# tests/samples/devices.cu.
+# Several devices of one process. Each has its own budget, slab share, streams and plans, and copies
+# between them are ordered. The sample is tests/samples/devices.cu.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -15,7 +15,8 @@ setup() {
 
 SPAN=65536
 
-# on_devices N [VARIABLE=VALUE]... [WORD]...: the sample on so many devices, under Penstock with room for 15 of the 26 spans that each uses
+# on_devices N [VARIABLE=VALUE]... [WORD]...: runs the sample on N devices, under Penstock with room
+# for 15 of the 26 spans that each uses.
 on_devices() {
     local count=$1 settings=()
     shift
@@ -26,7 +27,7 @@ on_devices() {
     run_penstock CUDASIM_DEVICES="${PRESENT:-$count}" PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET=$BUDGET "${settings[@]}" "$DEVICES" "${STEPS:-30}" "$count" "$@"
 }
 
-# as_plain N [WORD]...: what the last run printed is what it prints without Penstock
+# as_plain N [WORD]...: the last run printed the same as without Penstock.
 as_plain() {
     local count=$1 printed
     shift
@@ -37,13 +38,14 @@ as_plain() {
     equal "$output" "$printed" "what $count devices print ($*)"
 }
 
-# refused_nothing: what Penstock asked of the driver was granted; an event of another context than its stream's, say, is not
+# refused_nothing: the driver granted every request of Penstock's. An event of another context than
+# its stream's, say, is refused.
 refused_nothing() {
     equal 0 "$(report reload_errors)" "reloads that the driver refused" && equal 0 "$(report eviction_errors)" "evictions that it refused" &&
         equal 0 "$(report accesses_on_slot)" "accesses on slots"
 }
 
-# each KEY: of each device, in their order
+# each KEY: prints a figure of each device, in their order.
 each() { jq -c "[.devices[].$1]" "$REPORT"; }
 
 @test "each device is managed: its budget holds, its spans move, and its step is planned" {
@@ -62,8 +64,10 @@ each() { jq -c "[.devices[].$1]" "$REPORT"; }
     as_plain 2
 }
 
-# plans_until_it_settles: of the step that two devices share. Copies take as long as the launches of a step. Whoever needs pages has what the plan would have
-# leave, so the steps that are timed first wait less for the other device (65 ms without moves, where it was 84 to 121), and one more plan may be all.
+# plans_until_it_settles: checks the number of plans of a step that two devices share. Copies take
+# as long as the launches of a step.
+# A launch that needs pages evicts what the plan would evict. So the first timed steps wait less for
+# the other device (65 ms without moves, formerly 84 to 121), and one more plan may be all.
 plans_until_it_settles() {
     local plans rate
     rate=$(awk -v pace="${PACE:-1}" 'BEGIN { print 0.01 / pace }')
@@ -74,17 +78,17 @@ plans_until_it_settles() {
     at_least 2 "$plans" "plans of one step ($(grep -c 'planned a step' <<<"$output") in all)" && at_most 7 "$plans" "plans of one step"
 }
 
-@test "where devices wait for each other, steps are planned anew as long as they get shorter" {
-    # While one learns, its launches wait for the other one's transfers too.
+@test "where devices wait for each other, steps are planned again while they get shorter" {
+    # While one device learns, its launches wait for the other's transfers too.
     local slow
     in_time plans_until_it_settles
-    # Alone, it is timed once more, and that is all.
+    # On one device the step is timed once more, and then no more.
     STEPS=12 on_devices 1 "${slow[@]}"
     goes_on
     equal 2 "$(grep -c 'planned a step' <<<"$output")" "plans of the step on one device"
 }
 
-@test "threads, default streams and stream-ordered memory come to the same, on up to three devices" {
+@test "threads, default streams and stream-ordered memory give the same results, on up to three devices" {
     local words
     for words in threads default "async threads" "async default" "threads default"; do
         # shellcheck disable=SC2086
@@ -99,7 +103,7 @@ plans_until_it_settles() {
     done
 }
 
-@test "copies between devices and work on each are right in whatever order the devices take" {
+@test "copies between devices and work on each are right in every order that the devices take" {
     local seed words list=("" default async "threads async") policies=(plan lru)
     STEPS=12
     for ((seed = 1; seed <= $PENSTOCK_TEST_SEEDS / 20; seed++)); do
@@ -115,7 +119,7 @@ plans_until_it_settles() {
     done
 }
 
-@test "freed memory that another device still reads is not used again before that" {
+@test "freed memory that another device still reads is not reused before that read is over" {
     build_probe reader <<'END'
 #define TIMES 24
 
@@ -136,7 +140,7 @@ int main(void)
         CHECK(cudaEventRecord(written, writer));
         CHECK(cudaStreamWaitEvent(reader, written, 0));
         CHECK(cudaMemcpyPeerAsync(copy[i], 0, span, 1, span_size(), reader));
-        CHECK(cudaFree(span)); /* the next one is the same, and written on the other stream */
+        CHECK(cudaFree(span)); /* the next span is the same, and written on the other stream */
     }
     CHECK(cudaSetDevice(0));
     for (int i = 0; i < TIMES; i++) EXPECT(holds(copy[i], i, reader));
@@ -152,9 +156,9 @@ END
     done
 }
 
-@test "what has left a device comes back for another that asks first" {
+@test "an evicted span of one device comes back when another device asks first" {
     build_probe asker <<'END'
-#define SPANS 48 /* sixteen more than there is room for */
+#define SPANS 48 /* sixteen more than fit */
 
 int main(void)
 {
@@ -183,7 +187,7 @@ END
     refused_nothing
 }
 
-@test "kernels of one device use another's spans where the program lets them, whenever it does" {
+@test "kernels of one device use another's spans once the program enables access, at any time" {
     local words seed
     while IFS=: read -r seed words; do
         # shellcheck disable=SC2086
@@ -197,11 +201,11 @@ END
     done < <(some_of 3 {1..4}:{peers,"peers async threads"})
 }
 
-@test "whichever call lets a device in: spans that are there and that come later, on the device and on their slots" {
+@test "every call that enables peer access covers present and future spans, on the device and on their slots" {
     build_probe let_in -include dlfcn.h <<'END'
 #include <cuda.h>
 
-#define SPANS 40 /* eight more than there is room for */
+#define SPANS 40 /* eight more than fit */
 
 static CUresult (*access_of)(unsigned long long *, const CUmemLocation *, CUdeviceptr);
 
@@ -268,7 +272,7 @@ END
     as_plain 2
 }
 
-@test "a device that the program doesn't use has no part in it" {
+@test "a device that the program doesn't use takes no share" {
     PRESENT=4
     on_devices 1
     ended_with 0
@@ -279,8 +283,8 @@ END
     as_plain 1
 }
 
-@test "a device that can't be managed is left to CUDA, and that is said" {
-    # The first five streams are the first device's, as is the program's own.
+@test "a device that can't be managed is left to CUDA, and one line reports it" {
+    # The first five streams, and the program's own, are the first device's.
     on_devices 2 CUDASIM_FAULT=cuStreamCreateWithPriority:error@8
     ended_with 0
     struck
@@ -290,7 +294,7 @@ END
     as_plain 2
 }
 
-@test "whichever device is current, memory is asked about and freed at its own" {
+@test "memory is queried and freed on its own device, whichever device is current" {
     build_probe elsewhere <<'END'
 int main(void)
 {
@@ -298,7 +302,7 @@ int main(void)
     size_t free_bytes[2], total;
     void *first, *second;
 
-    CHECK(cudaSetDevice(1)); /* the first that is managed is not the first that there is */
+    CHECK(cudaSetDevice(1)); /* the first managed device is not device 0 */
     CHECK(cudaMalloc(&first, 4 * span_size()));
     CHECK(cudaSetDevice(0));
     CHECK(cudaMalloc(&second, span_size()));
@@ -327,8 +331,8 @@ END
     equal "[$((4 * PROBE_SPAN)),$PROBE_SPAN]" "$(each peak_demand_bytes)" "bytes in spans"
 }
 
-@test "stream-ordered memory is of the pool's device, or the stream's, whichever is current" {
-    # The wheels' toolkit has no stub of the driver: the driver itself will do.
+@test "stream-ordered memory belongs to the device of the pool or stream, whichever device is current" {
+    # The wheels' toolkit has no stub of the driver, so the simulated driver itself is linked.
     build_probe ordered "-L$SIM" -l:libcuda.so.1 <<'END'
 static int device_of(void *address)
 {
@@ -361,7 +365,7 @@ int main(void)
     }
     CHECK(cudaStreamSynchronize(stream));
     CHECK(cudaSetDevice(0));
-    CHECK(cudaMallocAsync(&memory, span_size(), NULL)); /* asking about the pool has moved nobody */
+    CHECK(cudaMallocAsync(&memory, span_size(), NULL)); /* the query of the pool has not changed the current device */
     printf("%d\nok\n", device_of(memory));
     return 0;
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# Programs that allocate past the shared runtime's functions: through the driver, however they found it, or with the runtime inside them. Their
-# memory is managed as any other; what NVIDIA's own libraries allocate is left to them.
+# Programs that allocate past the shared runtime's functions: through the driver, found in any way,
+# or with the runtime inside them. Their memory is managed like any other. Allocations by NVIDIA's
+# own libraries are left to them.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -8,7 +9,8 @@ load ../../lib/small_trainer
 setup() { helper_setup 60; }
 
 # --- the runtime inside the program ----------------------------------------------------------------------------------------------------------
-# The toolkit's static runtime refuses a driver that is not NVIDIA's, so that there is one trainer for each device.
+# The toolkit's static runtime refuses a driver that is not NVIDIA's, so there is one trainer for
+# each device.
 static_trainer() {
     [ "$DEVICE" = sim ] && STATIC=("$SAMPLES/mlp-static-sim" "${TRAINER[@]:1}") || STATIC=("$SAMPLES/mlp-static" "${TRAINER[@]:1}")
     [ -x "${STATIC[0]}" ] || skip "the toolkit has no static runtime"
@@ -36,13 +38,13 @@ figures() { jq -c '{launches, copies_seen, peak_demand_bytes, small: .passthroug
             counted evictions
             equal "$tracer" "$(report tracer)" tracer
             diff shared <(grep -v '^penstock: ' <<<"$output")
-            # What more than one thread holds at its peak is not the same each time.
+            # The peak with several threads varies.
             [[ "$way" == *threads* ]] || equal "$shared" "$(figures)" "what was seen with $tracer $way"
         done
     done
 }
 
-@test "a trainer with the runtime inside it: nothing is done when Penstock is off, or memory is plentiful" {
+@test "a trainer with the runtime inside it is left alone when Penstock is off or memory is plentiful" {
     static_trainer
     run_penstock PENSTOCK_DISABLE=1 "${STATIC[@]}"
     right_results
@@ -54,7 +56,8 @@ figures() { jq -c '{launches, copies_seen, peak_demand_bytes, small: .passthroug
 }
 
 # --- the driver's functions --------------------------------------------------------------------------------------------------------------------
-# driver_memory: allocates by each of the driver's functions, found as the variable HOW says, twice what the budget holds; reads all of it back, and frees it
+# driver_memory: allocates twice the budget by each of the driver's functions, found as the variable
+# HOW names; reads all of it back and frees it.
 build_driver_memory() {
     build_probe driver_memory "-L$SIM" -l:libcuda.so.1 -Wl,--as-needed <<'END_OF_C'
 #include <dlfcn.h>
@@ -63,7 +66,7 @@ static void *driver;
 static CUresult (*look_up)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
 static const char *how;
 
-/* `name` is that of the symbol; look-ups by name take it without the version. */
+/* `name` is the symbol's name; look-ups by name take it without the version. */
 static void *find(const char *name, void *linked)
 {
     char base[64];
@@ -159,7 +162,7 @@ int main(void)
 END_OF_C
 }
 
-@test "the driver's functions, linked with or looked up, give memory that is managed" {
+@test "the driver's functions, linked or looked up, give managed memory" {
     requires cc
     build_driver_memory
     local how tracer
@@ -177,7 +180,7 @@ END_OF_C
     done
 }
 
-@test "what the runtime's look-ups give: entry points of the driver, and the runtime's own functions by dlsym" {
+@test "the runtime's look-ups of driver entry points, and dlsym of its own functions, give managed memory" {
     requires cc
     build_probe looked_up <<'END_OF_C'
 #include <dlfcn.h>
@@ -219,7 +222,7 @@ END_OF_C
     done
 }
 
-@test "what a library of NVIDIA's allocates stays plain memory, whatever it looked up" {
+@test "allocations by a library of NVIDIA's stay plain memory, however it looks up functions" {
     requires cc
     local code='
         #include <cuda.h>
@@ -264,7 +267,7 @@ END_OF_C
     done
 }
 
-@test "a program with contexts of its own: the first one's memory is managed, and its end is Penstock's" {
+@test "in a program with contexts of its own the first one's memory is managed, until that context ends" {
     requires cc
     build_probe contexts "-L$SIM" -l:libcuda.so.1 -Wl,--as-needed <<'END_OF_C'
 #define MUST(call) EXPECT((call) == CUDA_SUCCESS)
@@ -324,7 +327,7 @@ END_OF_C
     equal 1 "$(report passthrough.disabled)" "allocations after the end"
 }
 
-@test "what the runtime allocates in a second context is CUDA's, and work there uses the first one's memory in order" {
+@test "the runtime's memory in a second context is CUDA's, and work there uses the first one's memory in order" {
     requires cc sim
     build_probe second_context "-L$SIM" -l:libcuda.so.1 -Wl,--as-needed <<'END_OF_C'
 #define MUST(call) EXPECT((call) == CUDA_SUCCESS)
@@ -336,7 +339,10 @@ static void CUDART_CB nap(void *unused)
     usleep(20000);
 }
 
-/* A default stream's work is late: who does not wait for it, or for another context's of the same handle, reads what was there before. */
+/*
+ * A default stream's work is late. A read that does not wait for it, or waits for the same handle
+ * in another context, finds the old bytes.
+ */
 static void fill(void **span, int salt)
 {
     for (int i = 0; i < SPANS; i++) {
@@ -393,7 +399,7 @@ END_OF_C
     done
 }
 
-@test "a context of the program's own outlives the primary one, whoever retains, releases or resets that" {
+@test "a context of the program's own outlives the primary one, however that is retained, released or reset" {
     requires sim cc
     build_probe primary "-L$SIM" -l:libcuda.so.1 <<'END'
 #define MUST(call) EXPECT((call) == CUDA_SUCCESS)
@@ -405,7 +411,7 @@ int main(void)
     MUST(cuInit(0));
     MUST(cuCtxCreate(&own, NULL, 0, 0));
     MUST(cuMemAlloc(&at[0], span_size()));
-    /* As a library does that wants to know about the device. */
+    /* As a library does to query the device. */
     MUST(cuDevicePrimaryCtxRetain(&primary, 0));
     EXPECT(primary != own);
     MUST(cuDevicePrimaryCtxRelease(0));
@@ -429,7 +435,7 @@ int main(int count, char **words)
 {
     void *span = NULL;
 
-    CHECK(cudaSetDevice(1)); /* what is reset has a context */
+    CHECK(cudaSetDevice(1)); /* the device that is reset has a context */
     CHECK(cudaFree(NULL));
     CHECK(cudaSetDevice(0));
     CHECK(cudaFree(new_span(1, NULL)));
@@ -451,7 +457,7 @@ END
     said 'standing aside from now on: the program resets the device'
 }
 
-@test "a thread without a context frees in the order of a stream of the program's, spans and small blocks" {
+@test "a thread without a context frees spans and small blocks in the order of a stream of the program's" {
     requires sim cc
     build_probe without "-L$SIM" -l:libcuda.so.1 <<'END'
 #include <pthread.h>

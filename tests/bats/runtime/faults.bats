@@ -1,18 +1,19 @@
 #!/usr/bin/env bats
-# What must hold when something fails: the program goes on with the same results, or gets the CUDA error that it would have had; one clear
-# line; nothing lost, nothing hung.
+# When a call fails, the program goes on with the same results, or gets the CUDA error that it would
+# have had. There is one clear line; nothing is lost, and nothing hangs.
 
 load ../../lib/helper
 load ../../lib/small_trainer
 
 setup() {
-    # A fault makes a program slower at most; a minute is a hang.
+    # A fault at most slows a program; a minute is a hang.
     helper_setup 20
     requires samples jq
     by_turn 2
 }
 
-# with_libraries NAME...: a copy of the simulated device's libraries, in ./sim and used from now on, without the named ones
+# with_libraries NAME...: copies the simulated device's libraries to ./sim, without the named ones,
+# and uses them from now on.
 with_libraries() {
     local name
     cp -rL "$SIM" sim
@@ -20,18 +21,18 @@ with_libraries() {
     for name in "$@"; do rm "sim/$name"; done
 }
 
-# --- memory that can't be had ----------------------------------------------------------------------------------------------------------------
-@test "device pages refused once: something gives way, and the program goes on" {
+# --- memory that is refused ------------------------------------------------------------------------------------------------------------------
+@test "when device pages are refused once, a span gives way and the program goes on" {
     requires sim
     train CUDASIM_FAULT=cuMemCreate@device:oom@5
     right_results
     struck
-    sound untouched # with pages for four spans a gradient's may have to go before it is first written
+    sound untouched # with pages for four spans a gradient's may have to leave before it is first written
     equal 1 "$(report pages_refused)" "refusals"
     said 'the device has no more memory although the budget has room'
 }
 
-@test "device pages refused always: the program runs on host memory" {
+@test "when device pages are always refused, the program runs on host memory" {
     requires sim
     train CUDASIM_FAULT=cuMemCreate@device:oom@1+
     right_results
@@ -41,7 +42,7 @@ with_libraries() {
     said 'the device has no more memory'
 }
 
-@test "a driver error instead of pages: the real allocator is asked, and it is said" {
+@test "when the driver fails to make pages, the real allocator is asked, and one line reports it" {
     requires sim
     train CUDASIM_FAULT=cuMemCreate@device:error@5
     right_results
@@ -51,23 +52,24 @@ with_libraries() {
     said 'driver'
 }
 
-@test "a slab refused once: the program goes on with what there is" {
+@test "when a slot is refused once, the program goes on with the existing ones" {
     requires sim
     local fault
     for fault in cuMemCreate@host:oom@1 cuMemCreate@host:error@2; do
         train CUDASIM_FAULT=$fault
         right_results
         struck
-        sound untouched # who waits for a slot the longer for it may take one that was just born: 1 in 75 runs on a busy machine, before and after 7c60104
+        sound untouched # a longer wait for a slot may take one that was just born: 1 in 75 runs on a busy machine, before and after 7c60104
         said 'the host refused .* of pinned memory'
     done
 }
 
-@test "a slab that takes seconds to make: a line when it does, and one at the end" {
+@test "a slab that takes seconds to make is reported by one line meanwhile and one at the end" {
     requires sim plain
-    # Each slot takes 20 ms, so that some hundred of them take seconds, as tens of GiB do on a machine. Then the trainer goes on.
+    # Each slot takes 20 ms, so about a hundred of them take seconds, as tens of GiB do on a real
+    # machine. Then the trainer goes on.
     TRAINER=("$SAMPLES/mlp" --layers=20 --width=64 --batch=128 --steps=16)
-    BATS_FILE_TMPDIR=$WORK # what this one prints is another matter
+    BATS_FILE_TMPDIR=$WORK # this trainer prints other output
     train CUDASIM_FAULT=cuMemCreate@host:delay@1+
     right_results
     sound untouched
@@ -76,7 +78,7 @@ with_libraries() {
         '^penstock: host memory for idle tensors is pinned: [0-9.]+ [KM]iB in [2-4]\.[0-9] s$'
 }
 
-@test "a slab refused always: spans stay on the device while they fit" {
+@test "when the slab is always refused, spans stay on the device while they fit" {
     requires sim
     train CUDASIM_FAULT=cuMemCreate@host:oom@1+ PENSTOCK_BUDGET="$(share 110)"
     right_results
@@ -85,7 +87,7 @@ with_libraries() {
     equal 0 "$(report evictions)" "evictions"
 }
 
-@test "a slab refused always and too little memory: out of memory, with the line that says why" {
+@test "when the slab is always refused and memory is short, the program is out of memory, and a line gives the reason" {
     requires sim
     train CUDASIM_FAULT=cuMemCreate@host:oom@1+
     ended_with 1
@@ -93,7 +95,7 @@ with_libraries() {
     said 'the host refused' 'out of memory: .* asked for, .* in use by the program, device budget .*, slab .*PENSTOCK_HOST_BUDGET'
 }
 
-@test "a slab that has no addresses is a slab refused, at once" {
+@test "a slab without addresses counts as refused, at once" {
     requires sim
     train CUDASIM_FAULT=cuMemAddressReserve:error@2+
     ended_with 1
@@ -101,7 +103,8 @@ with_libraries() {
     at_most 5000000000 "$(report host_wait_ns)" "time waited"
 }
 
-# Evictions were begun, and called off, again and again, for half a minute: nothing told that the host would have room if other sizes gave way.
+# Evictions used to begin and be cancelled again and again for half a minute: nothing noticed that
+# the host would have room if other sizes gave way.
 @test "once the host refuses more, free slots of other sizes give way" {
     requires sim cc
     build_probe sizes <<'END'
@@ -136,14 +139,14 @@ END
     said 'the host refused .* of pinned memory'
     at_most 5000000000 "$(report host_wait_ns)" "time waited"
     at_most 1000 "$(ledger made.handles)" "pages made"
-    # A refusal that stays ends soon, too.
+    # A permanent refusal ends soon, too.
     run_probe sizes CUDASIM_GRANULARITY=65536 CUDASIM_FAULT=cuMemCreate@host:oom@8+ PENSTOCK_HOST_BUDGET=64MiB PENSTOCK_BUDGET=4MiB
     ended_with 1
     contains "$output" '^out of memory$'
     at_most 5000000000 "$(report host_wait_ns)" "time waited"
 }
 
-@test "a full slab: spans stay on the device, and nothing is lost" {
+@test "when the slab is full, spans stay on the device, and nothing is lost" {
     requires sim
     train PENSTOCK_BUDGET="$(share 85)" PENSTOCK_HOST_BUDGET="$(share 40)"
     right_results
@@ -153,7 +156,7 @@ END
     at_most "$(share 40)" "$(report slab.bytes)" "bytes of the slab"
 }
 
-@test "slab and device too small for the program: out of memory, with demand, budget and slab" {
+@test "when slab and device are too small, the out-of-memory line names demand, budget and slab" {
     local kept=$((2 * 1048576))
     [ "$DEVICE" = sim ] || kept=$(share 30)
     train PENSTOCK_BUDGET="$(share 55)" PENSTOCK_HOST_BUDGET=$((kept / 8))
@@ -163,7 +166,7 @@ END
     equal 1 "$(report out_of_memory)" "allocations that failed"
 }
 
-@test "no device memory at all: the slots serve, and are used again" {
+@test "without any device memory the slots serve, and are reused" {
     train PENSTOCK_BUDGET=0
     right_results
     sound
@@ -174,9 +177,9 @@ END
 }
 
 # --- calls that fail -------------------------------------------------------------------------------------------------------------------------
-@test "a copy refused once, out or back, or always: nothing is lost" {
+@test "when copies are refused once or always, in either direction, nothing is lost" {
     requires sim
-    # The first ones are made to look through small memory for tables: without them less is known.
+    # The first copies search small memory for tables: without them fewer tables are known.
     train CUDASIM_FAULT=cuMemcpyAsync:error@2
     right_results
     struck
@@ -198,7 +201,7 @@ END
     said 'the driver refused a copy to the host' 'the driver refused a reload'
 }
 
-@test "mappings refused: one is tried again, and for more the real allocator is asked, and it is said once" {
+@test "a refused mapping is tried again, and then the real allocator is asked, and one line reports it" {
     requires sim
     local fault
     for fault in cuMemMap:error@9 cuMemSetAccess:error@7 cuMemSetAccess:oom@7; do
@@ -217,14 +220,15 @@ END
     done
 }
 
-@test "mappings that can't be taken away: nothing is lost and nothing hangs" {
+@test "when mappings can't be removed, nothing is lost and nothing hangs" {
     requires sim
     train CUDASIM_FAULT=cuMemUnmap:error@3
     right_results
     struck
     sound
     said '.'
-    # Again and again: an eviction whose slot somebody else took, unseen by the thread that makes slots, waited for nothing in one of twenty.
+    # Repeated runs: an eviction whose slot another thread had taken, unseen by the thread that
+    # makes slots, waited in vain in one of twenty runs.
     for _ in $(some_of 3 {1..12}); do
         train CUDASIM_FAULT=cuMemUnmap:error@1+
         right_results
@@ -234,7 +238,7 @@ END
     done
 }
 
-@test "pages that can't be given back: said once" {
+@test "pages that can't be released are reported once" {
     requires sim
     train CUDASIM_FAULT=cuMemRelease:error@2
     right_results
@@ -243,8 +247,8 @@ END
     said 'the driver could not release device pages'
 }
 
-# The hostile sample's own calls wait for streams, never for events: every event is Penstock's.
-@test "events refused: an access finds its bytes all the same" {
+# The hostile sample's own calls wait for streams, never for events, so every event is Penstock's.
+@test "when events are refused, an access still finds its bytes" {
     requires sim
     local fault
     for fault in cuEventRecord:error@1+ cuEventRecord:error@7 cuStreamWaitEvent:error@1+ cuEventCreate:error@1 cuEventCreate:error@9; do
@@ -256,7 +260,7 @@ END
     done
 }
 
-@test "events refused: memory is used again only when its last use is over" {
+@test "when events are refused, memory is reused only after its last use" {
     requires sim
     local fault case seed
     for fault in cuEventRecord:error@1+ cuEventCreate:error@1+ cuEventQuery:error@1+; do
@@ -271,14 +275,15 @@ END
     done
 }
 
-@test "a kernel that faults: the program hears of it soon, whoever waits for pages" {
+@test "after a kernel faults the program learns of it soon, even while a thread waits for pages" {
     requires sim
-    # Pages of freed spans, whose last use nobody can tell the end of any more, were waited for, for 30 s: under one seed of twelve.
+    # Pages of freed spans whose last use could no longer be known to end were waited for, for 30 s:
+    # under one seed of twelve.
     local seed faults=0
     for seed in {1..24}; do
         run_penstock CUDASIM_SCHED=seeded CUDASIM_SEED=$seed PENSTOCK_MIN_SPAN=4096 PENSTOCK_BUDGET=$((9 * 65536)) PENSTOCK_GUARD=unmap PENSTOCK_GRACE=0 \
             "$SAMPLES/hidden" 40 table
-        if [ "$status" -ne 0 ]; then # now and then all that is away is back in time
+        if [ "$status" -ne 0 ]; then # now and then all evicted spans are back in time
             ended_with 1
             contains "$output" cudaErrorIllegalAddress
             faults=$((faults + 1))
@@ -288,7 +293,7 @@ END
     at_least 18 $faults "runs in which a kernel faulted"
 }
 
-@test "events that can't be asked after: nothing hangs" {
+@test "when events can't be queried, nothing hangs" {
     requires sim
     train CUDASIM_FAULT=cuEventQuery:error@1+
     right_results
@@ -297,17 +302,18 @@ END
     at_most 5000000000 "$(report host_wait_ns)" "time waited"
 }
 
-# --- what the machine lacks ------------------------------------------------------------------------------------------------------------------
-# stands_aside PATTERN: the last run was that of the plain program, one line says why, and so does the report
+# --- features that the machine lacks ---------------------------------------------------------------------------------------------------------
+# stands_aside PATTERN: the last run was the plain program's; one line gives the reason, and so does
+# the report.
 stands_aside() {
     right_results && said "standing aside, the program runs as without Penstock: .*$1" && sound &&
         contains "$(report stands_aside)" "$1"
 }
 
-@test "without CUPTI the program runs as it would" {
+@test "with no CUPTI the program runs as it would without Penstock" {
     requires sim cc
     with_libraries libcupti.so.13
-    # One with nothing in it, before any that the machine may have.
+    # An empty library, found before any that the machine may have.
     gcc -shared -fPIC -Wl,-soname,libcupti.so.13 -x c /dev/null -o sim/libcupti.so.13
     train PENSTOCK_TRACER=cupti
     stands_aside 'CUPTI \(libcupti.so.13 or .12\) was not found; PENSTOCK_CUPTI names the file'
@@ -319,7 +325,7 @@ stands_aside() {
     counted evictions
 }
 
-@test "with a CUPTI that refuses, the program runs as it would" {
+@test "with a CUPTI that refuses, the program runs as it would without Penstock" {
     requires sim cc
     with_libraries libcupti.so.13
     gcc -shared -fPIC -Wl,-soname,libcupti.so.13 -x c - -o sim/libcupti.so.13 <<<'
@@ -335,7 +341,7 @@ stands_aside() {
     equal hook "$(report tracer)" "tracer under auto"
 }
 
-@test "with CUPTI taken by another tool the program runs as it would" {
+@test "with CUPTI taken by another tool the program runs as it would without Penstock" {
     requires sim cc
     build_probe taker.so -shared -fPIC <<'END'
 #include <cupti.h>
@@ -356,7 +362,7 @@ END
     stands_aside 'another tool \(a profiler, a sanitizer\) has subscribed to CUPTI'
 }
 
-@test "a PENSTOCK_CUPTI that is none is named, and the one that is there used" {
+@test "an invalid PENSTOCK_CUPTI is named, and the loader's CUPTI is used" {
     requires sim
     touch none.so
     train "PENSTOCK_CUPTI=$WORK/none.so"
@@ -366,7 +372,7 @@ END
     equal cupti "$(report tracer)" tracer
 }
 
-@test "without libelf the driver's layouts are used; without those too every launch holds all spans" {
+@test "without libelf the driver's layouts are used; without those every launch holds all spans" {
     requires sim
     with_libraries
     echo "not a library" >sim/libelf.so.1
@@ -383,7 +389,7 @@ END
     said "a kernel's parameters can't be read"
 }
 
-@test "without a driver the program gets the error that it would have had" {
+@test "without a driver the program gets its usual error" {
     requires sim
     ! ldconfig -p | grep -q 'libcuda\.so\.1' || skip "this machine has a driver"
     local alone
@@ -398,7 +404,7 @@ END
     at_most 1 "$(grep -c '^penstock: ' <<<"$output")" "lines said"
 }
 
-@test "without a device the program gets the error that it would have had" {
+@test "without a device the program gets its usual error" {
     requires sim
     run_sim CUDASIM_NO_DEVICE=1 "${TRAINER[@]}"
     ended_with 1
@@ -409,7 +415,7 @@ END
     at_most 1 "$(grep -c '^penstock: ' <<<"$output")" "lines said"
 }
 
-@test "on a device without what Penstock needs the program runs as it would" {
+@test "on a device that lacks a needed feature the program runs as it would without Penstock" {
     requires sim
     train CUDASIM_VMM=0
     stands_aside 'the device has no virtual memory management'
@@ -421,7 +427,7 @@ END
     stands_aside "copy streams can't be made"
 }
 
-@test "standing aside, cudaMemGetInfo tells the device's own figures" {
+@test "while Penstock stands aside cudaMemGetInfo returns the device's own figures" {
     requires sim cc
     build_probe figures <<'END'
 int main(void)
@@ -441,8 +447,8 @@ END
     equal "$plain_figures" "$(grep -v '^penstock: ' <<<"$output")"
 }
 
-# --- programs that do what they must not -----------------------------------------------------------------------------------------------------
-@test "frees of what is no allocation's start get CUDA's error, and harm nothing" {
+# --- programs with errors --------------------------------------------------------------------------------------------------------------------
+@test "a free of an address that is no allocation's start gets CUDA's error, and harms nothing" {
     local case
     for case in interior-free unknown-free double-free; do
         hostile $case
@@ -453,7 +459,7 @@ END
     done
 }
 
-@test "a stream-ordered free for the second time gets CUDA's error" {
+@test "a second stream-ordered free of the same memory gets CUDA's error" {
     requires cc
     build_probe twice <<'END'
 int main(void)
@@ -481,7 +487,7 @@ END
     equal 2 "$(report bad_frees)" "frees that were none"
 }
 
-@test "an allocation larger than device and slab gets CUDA's error, and the line that says why" {
+@test "an allocation larger than device and slab gets CUDA's error, and a line gives the reason" {
     hostile huge PENSTOCK_HOST_BUDGET=64MiB
     goes_on
     sound
@@ -489,7 +495,7 @@ END
     at_least 3 "$(report out_of_memory)" "allocations that failed"
 }
 
-@test "64 threads allocate at once, with room for a few of them" {
+@test "64 threads allocate at once with room for a few of their spans" {
     hostile threads
     goes_on
     sound untouched
@@ -531,15 +537,16 @@ END
     run_probe fresh
     goes_on
     said
-    # The thread writes to none of its spans, and they leave where a busy machine's spans of the main thread are all away or just on their way back: 8 runs of
-    # 480, eight at a time on two processors.
+    # The thread writes to none of its spans. They leave when, on a busy machine, the main thread's
+    # spans are all away or on their way back: in 8 of 480 runs, eight at a time on two processors.
     sound untouched
     counted evictions
     equal 0 "$(report eviction_errors)" "evictions that failed"
 }
 
-# An access takes a span back whose copy to the host is on its way; then the program frees the span, and has the pages released.
-@test "memory freed while a copy that was called off still reads it" {
+# An access takes back a span whose D2H is under way. Then the program frees the span and has the
+# pages released.
+@test "memory is freed safely while a cancelled copy still reads it" {
     requires sim cc
     build_probe called-off <<'END'
 #define BUDGET 32
@@ -554,7 +561,7 @@ int main(void)
     CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
     for (int i = 0; i < BUDGET; i++) span[i] = new_span(i, stream);
     CHECK(cudaStreamSynchronize(stream));
-    /* Three must leave for these, and two more leave ahead of need. */
+    /* Three spans must leave for these, and two more leave ahead of need. */
     for (int i = 0; i < 3; i++) CHECK(cudaMalloc(&span[BUDGET + i], span_size()));
     for (int i = 3; i < 8; i++) CHECK(cudaMemsetAsync(span[i], 1, 1, stream));
     CHECK(cudaStreamSynchronize(stream));
@@ -575,8 +582,8 @@ END
     done
 }
 
-# --- other ways to be told what to do ----------------------------------------------------------------------------------------------------------
-@test "under the unmap guard no access goes where nothing is" {
+# --- other settings --------------------------------------------------------------------------------------------------------------------------
+@test "under the unmap guard no access reaches unmapped addresses" {
     train PENSTOCK_GUARD=unmap
     right_results
     sound
@@ -585,7 +592,7 @@ END
     equal unmap "$(report guard)" guard
 }
 
-@test "unlimited moves nothing" {
+@test "an unlimited budget moves nothing" {
     train PENSTOCK_BUDGET=unlimited
     right_results
     sound
@@ -594,7 +601,7 @@ END
     equal null "$(jq .budget_bytes "$REPORT")" budget
 }
 
-@test "a share of the device is that share" {
+@test "a budget in per cent is that share of the device" {
     requires sim
     train CUDASIM_MEMORY=16MiB PENSTOCK_BUDGET=10%
     right_results

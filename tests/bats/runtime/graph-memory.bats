@@ -1,16 +1,18 @@
 #!/usr/bin/env bats
-# Memory that is allocated while a stream is captured. Of torch, on the allocator that Penstock asks it for, frees of that would fail, or come too early.
+# Memory that is allocated while a stream is captured. For torch, on the allocator that Penstock
+# chooses for it, frees of such memory would fail or come too early.
 
 load ../../lib/helper
 load ../../lib/small_trainer
 
 setup() { helper_setup 60; }
 
-# build_torch: graphs.c, which has graphs made and memory freed as torch does on cudaMallocAsync, beside an empty library of that name
+# build_torch: graphs.c makes graphs and frees memory as torch does on cudaMallocAsync, beside an
+# empty library of torch's name.
 build_torch() {
     echo 'int torch_is_here;' | gcc -shared -fPIC -Wl,-soname,libc10_cuda.so -o libc10_cuda.so -x c -
     build_probe graphs -Wl,--no-as-needed -L. -l:libc10_cuda.so -Wl,-rpath,"$PWD" <<'END'
-/* CASE says what becomes of the memory. `out` is copied to from it in each graph. */
+/* CASE names how the memory is freed. Each graph copies it to `out`. */
 static cudaStream_t capturing, launching;
 static void *out;
 static cudaError_t error;
@@ -55,7 +57,7 @@ static void launch(cudaGraphExec_t executable, int value)
         EXPECT(holds(out, value, launching));
 }
 
-/* A function's own tensor: gone before the first launch. */
+/* A function's own tensor: freed before the first launch. */
 static void local(unsigned long long flags)
 {
     begin();
@@ -66,7 +68,10 @@ static void local(unsigned long long flags)
     CHECK(cudaGraphExecDestroy(executable));
 }
 
-/* One name for the tensors of several graphs: each goes in the capture of the next. Launched in another order, and more often. */
+/*
+ * One name for the tensors of several graphs: each is freed in the capture of the next graph. The
+ * graphs are launched in another order, and more often.
+ */
 static void rebind(unsigned long long flags)
 {
     cudaGraphExec_t executable[3];
@@ -85,7 +90,10 @@ static void rebind(unsigned long long flags)
     free_it(memory);
 }
 
-/* A graph made anew in place of another: the tensor of that goes in the new one's capture, when its graph has gone. */
+/*
+ * A graph rebuilt in place of another: the old tensor is freed in the new one's capture, when its
+ * graph has been destroyed.
+ */
 static void recapture(unsigned long long flags)
 {
     void *memory = NULL;
@@ -102,7 +110,7 @@ static void recapture(unsigned long long flags)
     free_it(memory);
 }
 
-/* Never launched, and gone first. */
+/* Never launched; the graph is destroyed first. */
 static void unlaunched(unsigned long long flags)
 {
     begin();
@@ -111,7 +119,10 @@ static void unlaunched(unsigned long long flags)
     free_it(memory);
 }
 
-/* A forward graph's, which the backward graph frees: the former is launched more often, or the latter. */
+/*
+ * Memory of a forward graph that the backward graph frees. The forward graph is launched more
+ * often, or the backward one.
+ */
 static void backward(unsigned long long flags)
 {
     begin();
@@ -127,7 +138,7 @@ static void backward(unsigned long long flags)
     CHECK(cudaGraphExecDestroy(forward));
 }
 
-/* What its own capture frees is the graph's either way. */
+/* Memory that its own capture frees belongs to the graph either way. */
 static void within(unsigned long long flags)
 {
     begin();
@@ -137,7 +148,7 @@ static void within(unsigned long long flags)
     CHECK(cudaGraphExecDestroy(executable));
 }
 
-/* The capture fails, as a program may go on after. */
+/* The capture fails, and the program goes on. */
 static void failed(unsigned long long flags)
 {
     cudaGraph_t graph = NULL;
@@ -183,7 +194,7 @@ int main(void)
 END
 }
 
-@test "memory that torch frees is its graph's until that goes: freed before a launch, by another graph, or after the graph" {
+@test "memory that torch frees stays its graph's until the graph ends, whenever the free comes" {
     requires sim cc
     build_torch
     local case tracer
@@ -222,7 +233,7 @@ END
     done
 }
 
-@test "whose graphs free nothing themselves, who chose the allocator, and who is no torch is left alone" {
+@test "graphs without auto-free, programs that chose their allocator, and programs without torch are left alone" {
     requires sim cc
     build_torch
     local case
@@ -238,7 +249,7 @@ END
     contains "$output" '^local: cudaErrorInvalidValue$'
 }
 
-@test "a capture that is there before Penstock is: the first allocation is a node of its graph" {
+@test "a capture may precede Penstock's start: the first allocation is a node of its graph" {
     requires cc
     local tracer
     build_probe first <<'END'
@@ -263,7 +274,7 @@ int main(void)
         CHECK(cudaGraphLaunch(executable, stream));
         CHECK(cudaStreamSynchronize(stream));
         EXPECT(host[0] == 3 && host[span_size() - 1] == 3);
-        span = new_span(5, stream); /* now Penstock is there */
+        span = new_span(5, stream); /* now Penstock has started */
         EXPECT(holds(span, 5, stream));
         CHECK(cudaFree(span));
     }

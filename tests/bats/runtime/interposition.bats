@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# What the program sees of its own calls: the hooks are in place, and memory, pools and pointers are what they would be without Penstock.
+# The program's view of its own calls: the hooks are in place, and memory, pools and pointers look
+# as they would without Penstock.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -9,7 +10,7 @@ setup() { helper_setup 60; }
 hook_names() { sed -nE 's/^PS_HOOK[A-Z_]*\([^,]*, *([A-Za-z0-9_]+) *,.*/\1/p' "$ROOT/shim/cuda/hooks.def"; }
 
 # --- the hooks -------------------------------------------------------------------------------------------------------------------------------
-@test "every hook of the list is what a program's call and its look-up reach, and hides a real function" {
+@test "every hook of the list receives a program's calls and look-ups, and hides a real function" {
     requires cc
     build_probe who <<'END'
 #include <dlfcn.h>
@@ -45,9 +46,9 @@ END
         "real functions"
 }
 
-@test "a question put to the driver past our hooks knows an evicted span, whatever its addresses lead to" {
+@test "a query to the driver past our hooks knows an evicted span under every guard" {
     requires cc
-    # What asks has the name of a library of NVIDIA's, which hooks leave alone under this tracer.
+    # The program has the name of a library of NVIDIA's, which hooks leave alone under this tracer.
     build_probe libnv_asks <<'END'
 #include <dlfcn.h>
 
@@ -85,14 +86,14 @@ END
     for guard in auto host unmap; do
         run_probe libnv_asks PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) PENSTOCK_GUARD=$guard PENSTOCK_TRACER=cupti
         goes_on
-        contains "$output" '^away 1$' # some were away when they were asked about
+        contains "$output" '^away 1$' # some were away at the time of the query
         run_probe libnv_asks PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) PENSTOCK_GUARD=$guard
         goes_on
-        contains "$output" '^away 0$' # which nobody need know
+        contains "$output" '^away 0$' # through our hooks none is seen away
     done
 }
 
-@test "meminfo, pools, attributes, pitch and volumes as the hostile sample asks, under several budgets and both guards" {
+@test "meminfo, pools, attributes, pitch and volumes pass the hostile sample's checks under several budgets and guards" {
     requires samples
     local case budget guard
     while IFS=: read -r case budget guard; do
@@ -104,7 +105,7 @@ END
 }
 
 # --- pools -------------------------------------------------------------------------------------------------------------------------------------
-@test "the default pool's figures are those of its allocations, to the byte" {
+@test "the default pool's figures match its allocations, to the byte" {
     requires cc
     build_probe pool <<'END'
 #define COUNT 48
@@ -127,7 +128,10 @@ int main(void)
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
     for (int i = 0; i < COUNT; i++) {
-        /* Odd sizes: what is used is counted in units of 512 bytes, as the pool's own allocations are. */
+        /*
+         * Odd sizes: used memory is counted in units of 512 bytes, as for the pool's own
+         * allocations.
+         */
         size_t bytes = span_size() + (size_t)i * 300;
         CHECK(cudaMallocAsync(&span[i], bytes, stream));
         used += (bytes + 511) / 512 * 512;
@@ -144,7 +148,7 @@ int main(void)
     for (int i = 1; i < COUNT; i++) CHECK(cudaFreeAsync(span[i], stream));
     CHECK(cudaStreamSynchronize(stream));
     EXPECT(value(pool, cudaMemPoolAttrUsedMemCurrent) == 0);
-    /* What is still being copied out when it is freed goes when the copy is over. */
+    /* Pages whose span is still being copied out at its free go when the copy is over. */
     for (int tries = 0; tries < 500 && value(pool, cudaMemPoolAttrReservedMemCurrent) >= span_size(); tries++) {
         CHECK(cudaMemPoolTrimTo(pool, 0));
         usleep(10000);
@@ -162,7 +166,7 @@ END
     done
 }
 
-@test "a pool that the program made is the program's" {
+@test "a pool that the program made stays the program's" {
     requires cc jq
     build_probe own <<'END'
 int main(void)
@@ -173,7 +177,7 @@ int main(void)
 
     CHECK(cudaMemPoolCreate(&pool, &properties));
     CHECK(cudaDeviceGetDefaultMemPool(&usual, 0));
-    CHECK(cudaMallocAsync(&span, span_size(), NULL)); /* begins */
+    CHECK(cudaMallocAsync(&span, span_size(), NULL)); /* Penstock starts here */
     CHECK(cudaFreeAsync(span, NULL));
     CHECK(cudaMallocFromPoolAsync(&span, span_size(), pool, NULL));
     CHECK(cudaFreeAsync(span, NULL));
@@ -192,9 +196,9 @@ END
     equal 1 "$(report passthrough.own_pool)" "allocations from the program's own pool"
 }
 
-@test "what is not from the default pool is from the pool that plain CUDA would take" {
+@test "allocations outside the default pool come from the pool that plain CUDA would use" {
     requires sim cc jq
-    # The wheels' toolkit has no stub of the driver: the driver itself will do.
+    # The wheels' toolkit has no stub of the driver, so the simulated driver itself is linked.
     build_probe chosen "-L$SIM" -l:libcuda.so.1 <<'END'
 static unsigned long long used_of(cudaMemPool_t pool)
 {
@@ -255,9 +259,9 @@ END
 }
 
 # --- pointers ----------------------------------------------------------------------------------------------------------------------------------
-@test "evicted spans are device memory to whoever asks, under both guards" {
+@test "evicted spans look like device memory in every query, under both guards" {
     requires cc jq
-    # The wheels' toolkit has no stub of the driver: the driver itself will do.
+    # The wheels' toolkit has no stub of the driver, so the simulated driver itself is linked.
     build_probe pointers "-L$SIM" -l:libcuda.so.1 <<'END'
 #define COUNT 64
 
@@ -291,7 +295,7 @@ int main(void)
         EXPECT(!cuPointerGetAttributes(2, which, values, inside) && type_too == CU_MEMORYTYPE_DEVICE && device_too == 0);
         start = bytes = 0;
         EXPECT(!cuMemGetAddressRange(&start, &bytes, inside) && start == (CUdeviceptr)span[i] && bytes == span_size());
-        /* One beyond the end is not this span's. */
+        /* An address beyond the end is not this span's. */
         EXPECT(cuMemGetAddressRange(&start, &bytes, (CUdeviceptr)span[i] + span_size()) || start != (CUdeviceptr)span[i]);
     }
     char *gone = span[0];
@@ -312,7 +316,7 @@ END
     done
 }
 
-@test "no allocation has the number of one that was freed, or of the driver's" {
+@test "no allocation has the buffer id of a freed one, or of one of the driver's" {
     requires sim cc
     build_probe numbers "-L$SIM" -l:libcuda.so.1 <<'END'
 static unsigned long long number_of(const void *address)
@@ -328,7 +332,7 @@ static unsigned long long number_of(const void *address)
 
 int main(void)
 {
-    enum { TIMES = 70000 }; /* more than a structure's lives are told apart by */
+    enum { TIMES = 70000 }; /* more lives of a structure than its counter tells apart */
     char *first = new_span(1, NULL), *other = new_span(2, NULL), *small, *again;
     unsigned long long number = number_of(first);
     int same = 0;
@@ -351,15 +355,16 @@ int main(void)
 END
     run_probe numbers
     goes_on
-    # The pieces of a block have the block's.
+    # The pieces of a block have the block's id.
     run_probe numbers PROBE_SPAN=$((8 << 20)) "PENSTOCK_RULES=pieces size>=1MiB"
     goes_on
 }
 
 # --- other ways to allocate --------------------------------------------------------------------------------------------------------------------
-# What a thread does that is held up between an allocation and its fill, without the chance: the span leaves as the driver made it, and is written when it is
-# back. Were it written in its place and lost, as what is ordered wrongly is, it would hold poison at the end.
-@test "a span that leaves before it is first written holds what is written then" {
+# Makes by design what happens to a thread that is delayed between an allocation and its fill: the
+# span leaves as the driver made it, and is written when it is back. If the write went to the old
+# place and was lost, as with a wrong order, it would hold poison at the end.
+@test "a span that leaves before its first write holds what is written later" {
     requires cc jq
     build_probe late <<'END'
 int main(void)
@@ -427,7 +432,7 @@ END
     run_probe ptsz
     goes_on
     said
-    sound untouched # as above: a thread may be held up between an allocation and its fill, while another one's eviction takes the span
+    sound untouched # as above: another thread's eviction may take the span of a thread that is delayed between an allocation and its fill
     equal 216 "$(report allocations)" spans
     counted evictions
     if [ "$DEVICE" = sim ]; then
@@ -440,7 +445,7 @@ END
     fi
 }
 
-@test "a thread does not inherit the own stream of one that has ended" {
+@test "a thread does not inherit the per-thread stream of a thread that has ended" {
     requires cc
     build_probe heirs -DCUDA_API_PER_THREAD_DEFAULT_STREAM <<'END'
 #include <pthread.h>
@@ -488,7 +493,7 @@ int main(void)
     EXPECT(!pthread_create(&thread, NULL, read_and_free, &first) && !pthread_join(thread, NULL));
     EXPECT(!pthread_create(&heir, NULL, take_and_fill, &second) && !pthread_join(heir, NULL));
     EXPECT(pthread_equal(thread, heir));
-    usleep(20000); /* for what waits for nothing to be done */
+    usleep(20000); /* long enough for any work that does not wait */
     sem_post(&gate);
     CHECK(cudaDeviceSynchronize());
     for (size_t i = 0; i < span_size(); i++) EXPECT(seen[i] == 7);
@@ -502,13 +507,13 @@ END
     for tracer in cupti hook; do
         run_probe heirs PENSTOCK_TRACER=$tracer
         ended_with 0
-        contains "$output" '^ok, another$' # it waits for no thread's stream, whoever stood for it
+        contains "$output" '^ok, another$' # it waits for no thread's stream, whichever thread had it
         said
         sound
     done
 }
 
-@test "a program with more streams than it has anything for: the last one's work is waited for as the first one's" {
+@test "with more streams than Penstock tracks, the last one's work is waited for like the first one's" {
     requires cc
     build_probe many_streams <<'END'
 enum { STREAMS = 1040, SPANS = 12 };
@@ -553,7 +558,7 @@ END
     done
 }
 
-@test "rows and volumes are spans, with the pitch that the device has" {
+@test "rows and volumes are spans, with the device's pitch" {
     requires cc jq
     build_probe shapes <<'END'
 int main(void)
@@ -584,7 +589,7 @@ END
     equal 1 "$(report passthrough.small)" "small allocations"
 }
 
-@test "sizes under PENSTOCK_MIN_SPAN go to the real allocator, and are counted" {
+@test "sizes under PENSTOCK_MIN_SPAN go to the real allocator and are counted" {
     requires cc jq
     build_probe sizes <<'END'
 int main(void)
@@ -615,7 +620,7 @@ END
     [ "$DEVICE" != sim ] || equal "4 4" "$(ledger 'made | "\(.plain) \(.pooled)"')" "allocations by the real functions"
 }
 
-@test "memory that is to be given to another process: the error is CUDA's, one line says what helps, and it does" {
+@test "sharing memory with another process gets CUDA's error, and one line names a working remedy" {
     requires cc
     build_probe shares <<'END'
 int main(void)

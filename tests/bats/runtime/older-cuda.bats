@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# The same library with CUDA 12.4: a program linked with libcudart.so.12, its CUPTI, and a driver that lacks what is newer.
+# The same library with CUDA 12.4: a program linked with libcudart.so.12, its CUPTI, and a driver
+# that lacks newer functions.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -10,7 +11,7 @@ setup() {
     TRAINER=("$SAMPLES/mlp-12" "${TRAINER[@]:1}")
 }
 
-@test "a program of CUDA 12.4 is managed, planned for and traced as one of 13" {
+@test "a program of CUDA 12.4 is managed, planned for and traced like one of 13" {
     local wanted13 wanted tracer bytes
     bytes=$(SIM=$BUILD/sim12 share 60)
     run_sim "$SAMPLES/mlp" "${TRAINER[@]:1}" --steps=12
@@ -35,7 +36,7 @@ setup() {
     done
 }
 
-@test "a CUPTI that refuses the driver makes way for one that does not" {
+@test "when a CUPTI refuses the driver, another one is used" {
     requires cc
     SIM=$BUILD/sim12
     mkdir newer

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# Device memory that programs make themselves by CUDA's virtual memory management: a mapping for each tensor, as XLA does it, or one range whose
-# handles come and go, as torch's expandable segments do. It moves as any other, and the calls do what they do without Penstock. The samples are
+# Device memory that programs make themselves by CUDA's virtual memory management. XLA makes a
+# mapping for each tensor; torch's expandable segments have one range whose handles come and go. It
+# moves like any other memory, and the calls behave as without Penstock. The samples are
 # tests/samples/mapped.cu, and tests/samples/arena.cu with the words mapped and segments.
 
 load ../../lib/helper
@@ -12,7 +13,8 @@ setup() {
     by_turn 2
 }
 
-# plainly SAMPLE ARGUMENT...: it without Penstock; sets PEAK, the bytes that it held at its peak
+# plainly SAMPLE ARGUMENT...: runs it without Penstock; sets PEAK, the bytes that it held at its
+# peak.
 plainly() {
     local sample=$1
     shift
@@ -23,7 +25,8 @@ plainly() {
     equal 0 "$(jq '.leaks | .handles + .mappings + .reservations' "$WORK/plain.json")" "left behind without Penstock"
 }
 
-# managed PERCENT [VARIABLE=VALUE]... -- SAMPLE ARGUMENT...: it with so much of that on the device; what is larger than one tensor is in pieces
+# managed PERCENT [VARIABLE=VALUE]... -- SAMPLE ARGUMENT...: runs it with PERCENT of PEAK on the
+# device; allocations larger than one tensor are in pieces.
 managed() {
     local settings=("PENSTOCK_BUDGET=$(($1 * PEAK / 100))" PENSTOCK_MIN_SPAN=$SPAN_FROM "PENSTOCK_RULES=pieces size>=512KiB") sample
     shift
@@ -36,16 +39,17 @@ managed() {
     run_penstock "${settings[@]}" "$SAMPLES/$sample" "$@"
 }
 
-# as_plain: the last run printed what the last plain one did, and ended as well
+# as_plain: the last run ended well and printed the same as the last plain one.
 as_plain() { ended_with 0 && diff "$WORK/plain" <(grep -v '^penstock: ' <<<"$output"); }
 
-# moved_within PERCENT: something was evicted, and the device held no more than that share
+# moved_within PERCENT: spans were evicted, and the device held no more than that share.
 moved_within() {
     counted evictions && at_most $(($1 * PEAK / 100)) "$(ledger peak.vmm)" "bytes on the device"
 }
 
 # --- trainings -------------------------------------------------------------------------------------------------------------------------------
-# under_budgets SAMPLE ARGUMENTS PERCENT...: the same results with each share on the device, where something moved
+# under_budgets SAMPLE ARGUMENTS PERCENT...: the results are the same with each share on the device,
+# and spans moved.
 under_budgets() {
     local sample=$1 words=$2 percent
     shift 2
@@ -61,7 +65,7 @@ under_budgets() {
     done
 }
 
-@test "a mapping for each tensor: the same results under every budget, however it is made and freed" {
+@test "a mapping for each tensor gives the same results under every budget, in each way to make and free it" {
     under_budgets mapped 6 90 60 30
     equal "$PEAK" "$(report peak_demand_bytes)" "bytes at the peak"
     equal "$(report allocations)" "$(report frees)" frees
@@ -75,7 +79,7 @@ under_budgets() {
     equal "$(report allocations)" "$(report frees)" frees
 }
 
-@test "one handle, and handles that tensors straddle: the same results as in an allocation, under every budget" {
+@test "one handle, or handles that tensors straddle, give the same results as an allocation, under every budget" {
     under_budgets arena '6 mapped' 60
     diff "$WORK/plain" <(with_device "$SAMPLES/arena" 6)
     under_budgets arena '6 segments' 90 60 30
@@ -89,7 +93,7 @@ under_budgets() {
     diff "$WORK/plain" <(with_device "$SAMPLES/arena" 6 grows)
 }
 
-@test "both policies, and the plan is followed" {
+@test "own mappings work under both policies, and the plan is followed" {
     local policy words
     for words in 'mapped 16' 'mapped 16 release-early streams' 'arena 16 segments'; do
         # shellcheck disable=SC2086 # several words
@@ -106,7 +110,7 @@ under_budgets() {
     done
 }
 
-@test "under the unmap guard each access to a mapping of its own is seen" {
+@test "under the unmap guard each access to a mapping of the program's own is seen" {
     local words
     for words in '6' '6 keep-range streams' '0 swaps' '0 threads'; do
         # shellcheck disable=SC2086 # several words
@@ -120,7 +124,7 @@ under_budgets() {
     done
 }
 
-@test "every seed computes the same" {
+@test "trainings on own mappings compute the same in every seed" {
     run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds $(($PENSTOCK_TEST_SEEDS / 20 + 13)) --percent 20-100 \
         mapped mapped-segments mapped-segments-streams mapped-shrinks mapped-moves mapped-range mappings mappings-streams mappings-keep-range \
         mappings-release-early mappings-swaps mappings-threads mappings-plan
@@ -128,7 +132,7 @@ under_budgets() {
     tail -n 1 <<<"$output" | sed "s/^/# /" >&3
 }
 
-@test "tensors that are larger than they seem, in handles: right under host" {
+@test "in handles, too, tensors that are larger than they seem are right under host" {
     local words
     for words in 'wrong segments' 'wrong mapped'; do
         # shellcheck disable=SC2086 # several words
@@ -141,8 +145,8 @@ under_budgets() {
     done
 }
 
-# --- what is left alone ----------------------------------------------------------------------------------------------------------------------
-@test "memory enough, handles below the least span, and Penstock switched off: nothing moves" {
+# --- memory that is left alone ---------------------------------------------------------------------------------------------------------------
+@test "with enough memory, handles below the least span, or Penstock switched off, nothing moves" {
     local setting
     plainly mapped 4 streams
     for setting in PENSTOCK_BUDGET=unlimited PENSTOCK_MIN_SPAN=2MiB PENSTOCK_DISABLE=1; do
@@ -154,8 +158,8 @@ under_budgets() {
     done
 }
 
-# --- what programs do with handles -------------------------------------------------------------------------------------------------------------
-@test "handles move, change places, come and go in one range, and belong to two threads: their bytes stay with them" {
+# --- uses of handles -------------------------------------------------------------------------------------------------------------------------
+@test "handles that move, swap, come and go in one range, or belong to two threads keep their bytes" {
     local word percent
     while read -r word percent; do
         plainly mapped 0 "$word"
@@ -166,7 +170,7 @@ under_budgets() {
     done <<<$'moves 70\nmoves 30\nswaps 40\nrange 70\nrange 30\nthreads 40'
 }
 
-@test "a handle is of just its size, where allocations are served by larger freed spans" {
+@test "a handle has exactly its size, though larger freed spans serve allocations" {
     plainly mapped 0 lengths
     run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=2GiB "$SAMPLES/mapped" 0 lengths
     as_plain
@@ -174,7 +178,7 @@ under_budgets() {
     equal 0 "$(report larger_reused)" "larger freed spans that served"
 }
 
-@test "a handle at two addresses, and one that is handed on as a descriptor, after it was evicted too: one memory" {
+@test "a handle at two addresses, or exported as a descriptor, stays one memory after evictions" {
     local word percent
     for word in twice export; do
         for percent in 70 40; do
@@ -187,7 +191,7 @@ under_budgets() {
     done
 }
 
-@test "what a program asks of addresses and handles, and what it does wrong, is answered as without Penstock" {
+@test "queries of addresses and handles, and wrong calls, are answered as without Penstock" {
     local word
     for word in errors hint part asks; do
         plainly mapped 0 $word
@@ -201,7 +205,7 @@ under_budgets() {
     as_plain
 }
 
-@test "what is to be bound to a multicast object or a logical endpoint keeps its bytes" {
+@test "memory bound to a multicast object or a logical endpoint keeps its bytes" {
     plainly mapped 0 multicast
     managed 50 -- mapped 0 multicast
     as_plain
@@ -211,7 +215,7 @@ under_budgets() {
 }
 
 # --- a full device ---------------------------------------------------------------------------------------------------------------------------
-@test "more fits than the device has, and as much again when all of it was released" {
+@test "more fits than the device has, and as much again after all of it was released" {
     local without with
     CUDASIM_MEMORY=2MiB plainly mapped 0 full
     without=$(sed -n 's/^tensors //p' "$WORK/plain")
@@ -224,7 +228,7 @@ under_budgets() {
     moved_within 90
 }
 
-@test "pages that the driver refuses are made up for" {
+@test "when the driver refuses pages, evictions make up for them" {
     local words
     for words in 'mapped 6' 'arena 6 segments'; do
         # shellcheck disable=SC2086 # several words

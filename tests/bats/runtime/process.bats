@@ -1,12 +1,13 @@
 #!/usr/bin/env bats
-# Penstock as part of somebody's process: forks, ends of every kind, signals, unloaded libraries, and programs that never call CUDA.
+# Penstock as part of a program's process: forks, exits of every kind, signals, unloaded libraries,
+# and programs that never call CUDA.
 
 load ../../lib/helper
 load ../../lib/small_trainer
 
 setup() { helper_setup 30; }
 
-# A program that trains a little, prints "working" and then does what its first argument says.
+# A program that trains a little, prints "working" and then ends as its first argument says.
 build_ender() {
     build_probe ender -fexceptions <<'END'
 #include <pthread.h>
@@ -25,7 +26,9 @@ static void own_handler(int signal_number)
     exit(6);
 }
 
-/* Twice as many spans as the budget holds, all in use, with work queued that nobody has waited for. */
+/*
+ * Uses twice as many spans as the budget holds, and leaves queued work that no call has waited for.
+ */
 static void work(void)
 {
     static void *span[64];
@@ -59,14 +62,14 @@ int main(int argc, char **argv)
 END
 }
 
-# ends STATUS HOW: the program ends so, having said nothing but the closing line
+# ends STATUS HOW: the program ends so, and prints only the closing line.
 ends() {
     run_probe ender "$2"
     ended_with "$1"
     said
 }
 
-# reports HOW STATUS: and writes the whole report
+# reports HOW STATUS: the program also writes the complete report.
 reports() {
     rm -f "$REPORT"
     ends "$2" "$1"
@@ -80,7 +83,7 @@ run_probe() {
 }
 
 # --- ends of the program -----------------------------------------------------------------------------------------------------------------------
-@test "exit in the middle of a step: the program's status, and the report" {
+@test "a program that exits in the middle of a step keeps its status and writes the report" {
     requires cc jq
     build_ender
     reports return 7
@@ -88,7 +91,7 @@ run_probe() {
     reports quick_exit 4
 }
 
-@test "an end that runs no handlers is as quick as ever, without a report" {
+@test "an exit that runs no handlers is as quick as ever and writes no report" {
     requires cc
     build_ender
     run_probe ender _exit
@@ -97,7 +100,7 @@ run_probe() {
     [ ! -e "$REPORT" ]
 }
 
-@test "exec in the middle of a step: the new program runs, and reports nothing of the old" {
+@test "exec in the middle of a step runs the new program, without a report of the old one" {
     requires cc
     build_ender
     run_probe ender exec
@@ -105,12 +108,14 @@ run_probe() {
     lacks "$output" '^penstock'
 }
 
-# killed_by SIGNAL NUMBER: the program, killed from outside while it works, ends by that signal with line and report
+# killed_by SIGNAL NUMBER: the program is killed from outside while it works, and ends by that
+# signal with line and report.
 killed_by() {
     local pid environment
     rm -f "$REPORT" said.txt
     mapfile -t environment < <(device_environment)
-    # A process of its own, as an interactive shell starts it: in the background of a script SIGINT and SIGQUIT would be ignored.
+    # A process of its own, as an interactive shell starts it: in the background of a script SIGINT
+    # and SIGQUIT would be ignored.
     env "${environment[@]}" "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO" "PENSTOCK_REPORT=$REPORT" PENSTOCK_MIN_SPAN="$SPAN_FROM" \
         PENSTOCK_BUDGET="$((32 * PROBE_SPAN))" PROBE_SPAN="$PROBE_SPAN" \
         env --default-signal=INT,QUIT,HUP,TERM,ABRT ./ender wait >said.txt 2>&1 3>&- &
@@ -125,7 +130,7 @@ killed_by() {
     jq -e '.allocations == 64' "$REPORT"
 }
 
-@test "killed by a signal: the report is written, and the end is that of the signal" {
+@test "a program killed by a signal writes the report and ends by that signal" {
     requires cc jq
     build_ender
     ulimit -c 0
@@ -136,14 +141,14 @@ killed_by() {
     killed_by ABRT 6
 }
 
-@test "abort() reports and ends as it does" {
+@test "abort() reports, and ends the program as usual" {
     requires cc jq
     build_ender
     ulimit -c 0
     reports abort 134
 }
 
-@test "killed by a signal that can't be caught: no report, and no half of one" {
+@test "a program killed by SIGKILL leaves no report, not even a partial one" {
     requires cc
     build_ender
     local pid environment
@@ -157,7 +162,7 @@ killed_by() {
     ended_with 1
 }
 
-@test "what the program does with signals stays the program's" {
+@test "the program's own handling of signals is kept" {
     requires cc jq
     build_ender
     reports handled 6
@@ -167,7 +172,7 @@ killed_by() {
     reports ignored 7
 }
 
-@test "the sample's own ends: exit, exit in a thread, SIGTERM, cudaDeviceReset" {
+@test "the sample's own ends work: exit, exit in a thread, SIGTERM, cudaDeviceReset" {
     requires samples
     hostile exit
     goes_on
@@ -192,7 +197,7 @@ killed_by() {
     equal 8 "$(report frees)" "frees that the parent made"
 }
 
-@test "a child forked while other threads allocate can end, free and ask without hanging" {
+@test "a child forked while other threads allocate can end, free and query without hanging" {
     requires cc jq
     build_probe forker <<'END'
 #include <pthread.h>
@@ -228,7 +233,7 @@ int main(void)
     for (int i = 0; i < 60; i++) {
         pid_t child = fork();
         if (child == 0) {
-            /* CUDA gives a child errors; all that is asked here is that the calls come back. */
+            /* CUDA returns errors in a child. The test requires only that the calls return. */
             alarm(5);
             cudaMemGetInfo(&free_bytes, &total);
             cudaPointerGetAttributes(&attributes, span);
@@ -250,7 +255,7 @@ END
     equal 1 "$(grep -cE "$CLOSING" <<<"$output")" "closing lines"
 }
 
-@test "a child that was forked before the first CUDA call has a life of its own" {
+@test "a child that was forked before the first CUDA call is managed independently" {
     requires cc jq
     build_probe early <<'END'
 #include <sys/wait.h>
@@ -272,13 +277,13 @@ int main(void)
 END
     run_probe early
     goes_on
-    # The parent made no CUDA call: the line and the report are the child's.
+    # The parent made no CUDA call, so the line and the report are the child's.
     equal 1 "$(grep -cE "$CLOSING" <<<"$output")" "closing lines"
     equal 1 "$(report allocations)" allocations
 }
 
 # --- libraries that come and go ------------------------------------------------------------------------------------------------------------------
-@test "a plug-in that brings the CUDA runtime, closed and opened again" {
+@test "a plug-in that brings the CUDA runtime can be closed and opened again" {
     requires cc jq
     build_probe plugin.so -shared -fPIC <<'END'
 int train(int value)
@@ -324,7 +329,7 @@ END
     done
 }
 
-@test "dlclose of libcuda, libcudart and libpenstock as often as one likes takes nothing away" {
+@test "repeated dlclose of libcuda, libcudart and libpenstock removes nothing" {
     requires cc jq
     build_probe closer <<'END'
 #include <dlfcn.h>
@@ -339,7 +344,10 @@ int main(int argc, char **argv)
             void *library = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
             if (library) {
                 dlclose(library);
-                /* Once more than it was opened, as a program with a bug does; never the driver, which others hold on to by counting. */
+                /*
+                 * Once more than it was opened, as a program with a bug does. Never the driver,
+                 * whose other users rely on its count.
+                 */
                 if (i == 3) dlclose(library);
             }
         }
@@ -356,7 +364,7 @@ END
 }
 
 # --- processes that never call CUDA ------------------------------------------------------------------------------------------------------------
-# same_without COMMAND...: output and status are those of the command without Penstock
+# same_without COMMAND...: output and status are the same with Penstock and without.
 same_without() {
     run_sim "$@"
     local alone=$output alone_status=$status
@@ -366,7 +374,7 @@ same_without() {
     [ ! -e "$REPORT" ] && [ ! -e "$LEDGER" ]
 }
 
-@test "a process that never calls CUDA does what it does without Penstock" {
+@test "a process that never calls CUDA behaves as without Penstock" {
     same_without true
     same_without false
     same_without bash -c 'echo "$BASH_VERSION"; exit 3'
@@ -375,7 +383,7 @@ same_without() {
     ! command -v python3 >/dev/null || same_without python3 -c 'import sys, subprocess; subprocess.run(["true"]); print(sys.argv); sys.exit(5)' x
 }
 
-@test "a CUDA program that makes no CUDA call does what it does without Penstock" {
+@test "a CUDA program that makes no CUDA call behaves as without Penstock" {
     requires samples
     same_without "$SAMPLES/mlp" --help
     same_without "$SAMPLES/mlp" --no-such-option
@@ -387,12 +395,13 @@ same_without() {
     with_device strace -f -o alone.txt true || skip "strace can't trace here"
     with_device strace -f -E "LD_PRELOAD=$PENSTOCK_SO" -o with.txt true
     grep -q "$PENSTOCK_SO" with.txt
-    # The loader maps libc earlier or later; what is opened is the same.
+    # The loader maps libc earlier or later; the set of opened files is the same.
     equal "$(files alone.txt | sort)" "$(files with.txt | sort)" "files opened"
     lacks "$(cat with.txt)" 'clone3?\(|rt_sigaction\(SIG(TERM|INT|ABRT)'
 }
 
-# The least of many runs: whatever else the machine does can only add to a run. The bound is several times what was measured (0.3 ms).
+# Takes the minimum of many runs: other load on the machine can only add to a run. The bound is
+# several times the measured 0.3 ms.
 @test "starting a process costs less than two milliseconds" {
     requires plain python
     cat >cost.py <<'END'

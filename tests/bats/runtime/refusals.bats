@@ -1,33 +1,37 @@
 #!/usr/bin/env bats
-# What the driver, or the machine, goes on refusing while work is under way: waits for copies, mappings, contexts and threads of Penstock's own. The results
-# are right, nothing is unmapped or used again under work whose end nobody knows, nothing hangs, and what is said is true.
+# Permanent refusals by the driver or the machine while work is under way: of waits for copies,
+# mappings, contexts and Penstock's own threads. The results are right. Nothing is unmapped or
+# reused under work whose end is unknown, nothing hangs, and the lines are true.
 
 load ../../lib/helper
 load ../../lib/small_trainer
 
 setup() {
-    # A fault makes a program slower at most; a minute is a hang.
+    # A fault at most slows a program; a minute is a hang.
     helper_setup 20
     requires sim samples jq
     by_turn 2
 }
 
-# stands_aside PATTERN: the last run was that of the plain program, one line says why, and so does the report
+# stands_aside PATTERN: the last run was the plain program's; one line gives the reason, and so does
+# the report.
 stands_aside() {
     right_results && said "standing aside, the program runs as without Penstock: .*$1" && sound &&
         contains "$(report stands_aside)" "$1"
 }
 
 # --- waits for copies ------------------------------------------------------------------------------------------------------------------------
-# slow_trainer: one whose copies to the host take long beside what the host does, so that what is taken to be over too early is seen to be wrong
+# slow_trainer: its copies to the host are slow beside the host's work, so a copy that is taken to
+# be over too early shows.
 slow_trainer() {
     TRAINER=("$SAMPLES/mlp" --layers=5 --width=32 --batch=128 --steps=10)
-    BATS_FILE_TMPDIR=$WORK # what this one prints is another matter
+    BATS_FILE_TMPDIR=$WORK # this trainer prints other output
     SLOW=(CUDASIM_D2H_GBPS=0.05 PENSTOCK_BUDGET=300KiB)
 }
 
-# A wait that was refused was taken for a copy that is over, and its slot was given to the next copy: wrong losses, in each run of most of these.
-@test "a wait for a copy that is refused is not the copy's end" {
+# A refused wait used to count as the end of the copy, and its slot went to the next copy: wrong
+# losses in each run of most of these.
+@test "a refused wait for a copy does not count as the copy's end" {
     local fault setting
     slow_trainer
     for fault in cuEventSynchronize:{error@2,error@1+,error@5+,oom@20+}; do
@@ -43,7 +47,7 @@ slow_trainer() {
     done
 }
 
-@test "where nobody can tell when a copy is over, what it uses is used no more, and it is said" {
+@test "when the end of a copy can't be known, its memory is not reused, and one line reports it" {
     local fault
     slow_trainer
     for fault in cuEventSynchronize:error@{1,5,20}+,cuEventQuery:error@{1,60,300}+; do
@@ -59,7 +63,8 @@ slow_trainer() {
     at_least 1 "$(report eviction_errors)" "evictions that failed"
 }
 
-# waits_for_all: a program whose spans leave and come back, and that waits for the device and for nothing else
+# waits_for_all: a program whose spans leave and come back, and that waits for the device and for
+# nothing else.
 waits_for_all() {
     build_probe waits-for-all <<'END'
 #define COUNT 160
@@ -87,7 +92,7 @@ int main(void)
 END
 }
 
-@test "a copy of which only a part could be queued, and a wait for that part that is refused" {
+@test "a copy that is only partly queued is handled, even when the wait for that part is refused" {
     requires cc
     local fault
     waits_for_all
@@ -99,7 +104,8 @@ END
     done
 }
 
-# Pages were unmapped under fills and copies that nobody could wait for: the program ended by a signal.
+# Pages used to be unmapped under fills and copies that could not be waited for: the program ended
+# by a signal.
 @test "nothing is unmapped under work that can't be waited for" {
     requires cc
     local fault
@@ -109,11 +115,12 @@ END
         goes_on
         struck
         sound
-        # The program's own waits fail here, and it ends as it would.
+        # The program's own waits fail here, and it ends as it would without Penstock.
         run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=16MiB CUDASIM_FAULT="$fault" "$SAMPLES/hostile" graph 6 4
         at_most 1 "$status" "status with $fault"
     done
-    # Where events are refused too, nobody can tell; no slot can be made either, and the program may run out of memory.
+    # When events are refused too, the end of no work can be known. No slot can be made either, and
+    # the program may run out of memory.
     for fault in cuStreamSynchronize:error@1+,cuEventCreate:error@{1,3,6}+; do
         run_probe waits-for-all PENSTOCK_BUDGET=6MiB CUDASIM_D2H_GBPS=0.05 CUDASIM_FAULT="$fault"
         at_most 1 "$status" "status with $fault"
@@ -121,8 +128,8 @@ END
     done
 }
 
-# An error was told that was none, and the launch waited for all copies to the device.
-@test "a reload into pages that are in use on a captured stream: the launch finds its bytes on the host" {
+# A false error used to be reported, and the launch waited for all copies to the device.
+@test "when only pages in use on a captured stream are free, the launch finds its bytes on the host" {
     requires cc
     build_probe captured <<'END'
 #define BUDGET 32
@@ -138,7 +145,10 @@ int main(void)
     CHECK(cudaStreamCreateWithFlags(&c, cudaStreamNonBlocking));
     for (int i = 0; i < BUDGET + 2; i++) { CHECK(cudaMallocAsync(&span[i], span_size(), c)); CHECK(cudaMemsetAsync(span[i], i, span_size(), c)); }
     CHECK(cudaDeviceSynchronize());
-    /* The first ones have left. What could give them pages was last used on a stream that is captured by then. */
+    /*
+     * The first ones have left. The spans that could give them pages were last used on a stream
+     * that is captured by then.
+     */
     for (int i = BUDGET - 4; i < BUDGET; i++) CHECK(cudaMemsetAsync(span[i], i, span_size(), a));
     for (int i = BUDGET - 4; i < BUDGET; i++) CHECK(cudaFreeAsync(span[i], a));
     CHECK(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
@@ -162,8 +172,9 @@ END
 }
 
 # --- mappings --------------------------------------------------------------------------------------------------------------------------------
-# One refusal ended the program: a piece's addresses led nowhere when a launch that names the block was queued.
-@test "a mapping that is refused for a moment: a launch that names the block finds each of its pieces" {
+# One refusal used to end the program: a piece's addresses led nowhere when a launch that names the
+# block was queued.
+@test "after a brief refusal of mappings a launch that names the block finds each of its pieces" {
     local call guard at
     run_sim "$SAMPLES/arena" 6
     ended_with 0
@@ -186,7 +197,7 @@ END
     done
 }
 
-@test "a mapping that goes on being refused: the same results, or a CUDA error, and it is said" {
+@test "a permanent refusal of mappings gives the same results or a CUDA error, and is reported" {
     local fault
     for fault in cuMemSetAccess:error@{60,90,120}+ cuMemMap:error@{60,90,120}+; do
         train CUDASIM_FAULT="$fault"
@@ -199,7 +210,7 @@ END
 }
 
 # --- helper threads --------------------------------------------------------------------------------------------------------------------------
-# The thread was parked for ever, silently, and what it does was waited for.
+# The thread used to stop forever without a line, and its work was waited for.
 @test "a helper thread that is refused its context tries again" {
     local fault
     for fault in cuCtxSetCurrent:error@{2..6} cuCtxSetCurrent:error@3,cuCtxPushCurrent:error@1 cuCtxSetCurrent:error@3+; do
@@ -212,9 +223,10 @@ END
     done
 }
 
-@test "helper threads that never get a context: at the start the program runs as without Penstock, later without what they do" {
+@test "helper threads that never get a context are done without; if at the start, Penstock stands aside" {
     local at
-    # Those that others wait for begin first, four at once; some of them may have theirs already.
+    # The threads whose work others wait for begin first, four at once. Some of them may have their
+    # context already.
     for at in {2..12}; do
         train CUDASIM_FAULT="cuCtxSetCurrent:error@$at+,cuCtxPushCurrent:error@1+"
         [ "$at" -ne 2 ] || stands_aside "its helper threads can't use the device's context"
@@ -224,7 +236,7 @@ END
     done
 }
 
-# few_threads: a library that lets Penstock's own threads be started up to the FEW-th
+# few_threads: a library that lets only the first FEW of Penstock's own threads start.
 few_threads() {
     build_probe few.so -shared -fPIC <<'END'
 #include <dlfcn.h>
@@ -247,8 +259,8 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 END
 }
 
-# A thread that lacked was said to be left out, and what it does was waited for, 30 s each time.
-@test "threads that can't be started: the program runs as without Penstock, or without what they do" {
+# A missing thread used to be reported as left out, but its work was waited for, 30 s each time.
+@test "when threads can't be started, the program runs without Penstock or without their work" {
     requires cc
     local few
     few_threads
@@ -262,7 +274,7 @@ END
         at_most 5000000000 "$(report host_wait_ns)" "time waited with $few threads"
     done
     counted evictions
-    # Under `auto` they begin when memory becomes short.
+    # Under `auto` the threads begin when memory becomes short.
     for few in {0..14}; do
         train "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO:$WORK/few.so" FEW="$few" PENSTOCK_BUDGET=auto CUDASIM_MEMORY="$(share 140)"
         right_results

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# A device that others use too, and one of which the process may have a part (a MIG slice, MPS): budgets are of what is really there, and what others take
-# later is made up for by what can leave.
+# A device that other processes use too, and one of which the process may have a part (a MIG slice,
+# MPS). Budgets count the memory really available, and evictions make up for memory that others take
+# later.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -20,7 +21,7 @@ int main(void)
 END
 }
 
-@test "a budget in per cent is of what the process may have, and auto of what others leave" {
+@test "a budget in per cent is a share of what the process may have, and auto of what others leave" {
     requires sim cc
     build_one_span
     run_probe one_span PENSTOCK_BUDGET=50% CUDASIM_MEMORY=64MiB
@@ -40,7 +41,7 @@ END
     equal $((32 * MIB - MIB / 2)) "$(report budget_bytes)" "all that may be had, less a 64th"
 }
 
-@test "a device that others use half of is enough" {
+@test "a device half of which others use is enough" {
     requires sim
     local need
     need=$(share 100)
@@ -53,7 +54,7 @@ END
     counted evictions
 }
 
-@test "what another process takes later makes spans leave, and the program goes on" {
+@test "when another process takes memory later, spans leave and the program goes on" {
     requires sim
     local need from budget sched
     need=$(share 100)
@@ -72,9 +73,9 @@ END
     done
 }
 
-@test "spans give way to small allocations, whichever function asks for them, when the device is full" {
+@test "when the device is full, spans give way to small allocations by any function" {
     requires sim cc
-    # The wheels' toolkit has no stub of the driver: the driver itself will do.
+    # The wheels' toolkit has no stub of the driver, so the simulated driver itself is linked.
     build_probe full "-L$SIM" -l:libcuda.so.1 <<'END'
 int main(int count, char **ways)
 {
@@ -111,7 +112,7 @@ END
     done
 }
 
-@test "a plan is for the memory that there is, where that is less than the budget" {
+@test "a plan is made for the available memory where that is less than the budget" {
     requires sim
     local need
     need=$(share 100)
@@ -126,7 +127,7 @@ END
     counted plan.reloads
 }
 
-@test "what another process takes once plans are followed is planned for, too" {
+@test "memory that another process takes once plans are followed is planned for, too" {
     requires sim
     local need moves
     need=$(share 100)
@@ -137,14 +138,14 @@ END
     ended_with 0
     equal "$wanted" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
     contains "$output" 'the device has no more memory'
-    # The last plan from before that, and the last from behind it.
+    # The last plan from before that line, and the last one after it.
     mapfile -t moves < <(awk '/the device has no more memory/ { print moves + 0; moves = "none" }
         /planned a step/ { sub(".*: ", ""); moves = $1 } END { print moves }' <<<"$output")
     equal 2 "${#moves[@]}" "plans before and behind (${moves[*]})"
     at_least $((moves[0] + 5)) "${moves[1]}" "moves of the plan for what is left"
 }
 
-@test "doctor: a device that others use, and one of which less may be had" {
+@test "doctor notes a device that others use, and one of which less may be used" {
     requires sim
     run_command doctor
     lacks "$output" 'in use, mostly by others|may use'

@@ -5,7 +5,7 @@ load ../../lib/helper
 load ../../lib/small_trainer
 load ../../lib/live_loop
 
-@test "a signal writes the report, and the program goes on as if nothing had been" {
+@test "a signal writes the report, and the program goes on undisturbed" {
     requires cc
     build_loop
     local name
@@ -25,7 +25,7 @@ load ../../lib/live_loop
     done
 }
 
-@test "signals in the midst of training change no loss" {
+@test "signals amid training change no loss" {
     local environment i
     plain >expected
     mapfile -t environment < <(device_environment)
@@ -43,7 +43,7 @@ load ../../lib/live_loop
     equal "report.json" "$(ls report*)" "files left"
 }
 
-@test "the signal ends nobody: not before the first CUDA call, not where Penstock stands aside, not children" {
+@test "the signal ends no process: before the first CUDA call, while Penstock stands aside, or in children" {
     requires cc
     build_loop
     loop_waits PENSTOCK_SIGNAL=USR2 early
@@ -67,7 +67,7 @@ load ../../lib/live_loop
     said
 }
 
-@test "a handler of the program's own stays, and is told of" {
+@test "a handler of the program's own stays, and one line reports it" {
     requires cc
     build_loop
     local how
@@ -88,7 +88,8 @@ load ../../lib/live_loop
     said 'PENSTOCK_SIGNAL=USR1: PENSTOCK_REPORT names no file, so the signal writes no report'
 }
 
-# A library that holds up the report that a signal asks for, in the midst of its file, for as long as there is a file "stall".
+# A library that delays a signal's report in the middle of its file, as long as a file "stall"
+# exists.
 build_stall() {
     gcc -shared -fPIC -D_GNU_SOURCE -o stall.so -x c - <<'END'
 #include <fcntl.h>
@@ -110,7 +111,7 @@ ssize_t write(int fd, const void *bytes, size_t count)
 END
 }
 
-@test "a report upon a signal whose file takes long is not mixed with the one at the end, nor takes its place" {
+@test "a slow report upon a signal is not mixed with the one at the end, and does not replace it" {
     requires cc
     build_stall
     build_probe lingers <<'END'
@@ -122,7 +123,7 @@ static void linger(void)
 
 int main(void)
 {
-    EXPECT(atexit(linger) == 0); /* runs behind Penstock's */
+    EXPECT(atexit(linger) == 0); /* runs after Penstock's */
     void *span = new_span(1, NULL);
     puts("waiting");
     fflush(stdout);

@@ -1,13 +1,14 @@
 #!/usr/bin/env bats
-# Allocations too small for a span are the real allocator's; while memory is tight, or where its pool keeps what is freed anyway, what the program freed on a
-# stream serves its next request of the size there (shim/memory/small_cache.h), and the program can't tell.
+# Allocations too small for a span are the real allocator's. While memory is tight, or where its
+# pool keeps freed memory anyway, a block freed on a stream serves the next request of that size
+# there (shim/memory/small_cache.h). The program can't tell.
 
 load ../../lib/helper
 load ../../lib/small_trainer
 
 setup() { helper_setup 60; }
 
-# A training's memory, and small blocks beside it: what of them a program can see, it prints.
+# A training's memory, and small blocks beside it. Prints everything that a program can see of them.
 build_small() {
     build_probe small <<'END'
 #include <string.h>
@@ -17,7 +18,7 @@ build_small() {
 
 static cudaMemPool_t pool;
 
-/* What the program has of the pool, by its own books, more than at first. */
+/* Prints the increase of the pool's used bytes, as the program sees them. */
 static void used(const char *when)
 {
     static size_t before = SIZE_MAX;
@@ -27,13 +28,13 @@ static void used(const char *when)
     printf("%s: %zu\n", when, now - before);
 }
 
-/* Of what is freed the pool gives back what is more than this, as the program synchronises. */
+/* The pool releases freed bytes beyond this at a synchronisation. */
 static void keep(uint64_t bytes)
 {
     CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &bytes));
 }
 
-/* Each holds what was last written to it in its stream's order, whatever it was before. */
+/* Each block holds its last write in its stream's order, whatever it held before. */
 static void fill_and_look(void **small, size_t bytes, int value, cudaStream_t stream)
 {
     unsigned char seen[4096];
@@ -68,12 +69,12 @@ int main(void)
         CHECK(cudaStreamSynchronize(on));
         used("freed");
     }
-    /* Freed a second time, in order and at once. */
+    /* Freed a second time, in stream order and at once. */
     printf("%s\n", cudaGetErrorName(cudaFreeAsync(small[0], stream)));
     printf("%s\n", cudaGetErrorName(cudaGetLastError()));
     printf("%s\n", cudaGetErrorName(cudaFree(small[1])));
     (void)cudaGetLastError();
-    /* Freed at once; and what goes with its stream. */
+    /* Freed at once; then blocks that end with their stream. */
     fill_and_look(small, 500, 3, second);
     CHECK(cudaFree(small[0]));
     for (int i = 1; i < SMALL; i++) CHECK(cudaFreeAsync(small[i], second));
@@ -105,7 +106,7 @@ END
 
 seen() { grep -v '^penstock: ' <<<"$output"; }
 
-@test "while memory is tight what was freed on a stream is had again there, and the program sees what it would without" {
+@test "while memory is tight a freed block serves its stream again, and the program can't tell" {
     requires cc
     build_small
     run_sim "PROBE_SPAN=$PROBE_SPAN" ./small
@@ -115,7 +116,8 @@ seen() { grep -v '^penstock: ' <<<"$output"; }
     run_probe small
     ended_with 0
     equal "$without" "$(seen)" "what the program sees"
-    # Two rounds of four, one on the second stream and one after that is gone; a trim leaves none.
+    # Two rounds of four: one on the second stream, and one after that stream is destroyed. A trim
+    # leaves no block.
     equal 64 "$(report small_reused)" "small requests that were served by what was freed"
     equal 0 "$(report small_lost)" "blocks that the driver would not have back"
     equal 112 "$(report passthrough.small)" "small requests"
@@ -123,7 +125,7 @@ seen() { grep -v '^penstock: ' <<<"$output"; }
     sound
 }
 
-@test "while memory suffices they go to the real allocator as they come, and so where the program chooses its pool" {
+@test "small requests go to the real allocator while memory suffices, or once the program chooses its pool" {
     requires cc
     build_small
     run_sim "PROBE_SPAN=$PROBE_SPAN" ./small
@@ -140,8 +142,9 @@ seen() { grep -v '^penstock: ' <<<"$output"; }
     sound
 }
 
-# torch's allocator tells its pool to keep all, so no more is held for it, and most of its calls are for small blocks.
-@test "where the pool keeps what is freed they are served by what was freed while memory suffices, too" {
+# torch's allocator tells its pool to keep all memory, so keeping blocks holds no more of it, and
+# most of its calls are for small blocks.
+@test "where the pool keeps freed memory, freed blocks serve requests while memory suffices, too" {
     requires cc
     build_small
     local keeps without calls
@@ -152,7 +155,8 @@ seen() { grep -v '^penstock: ' <<<"$output"; }
         run_probe small PENSTOCK_BUDGET=$((80 * PROBE_SPAN)) "KEEPS=$keeps"
         ended_with 0
         equal "$without" "$(seen)" "what the program sees"
-        # As above; what comes after the trim and was freed last goes as it comes again, since the pool was told to keep nothing.
+        # As above. Blocks freed after the trim are not kept, since the pool was told to keep
+        # nothing.
         [ "$keeps" = 4096 ] || calls=$((calls - 64))
         equal "$((keeps == 4096 ? 0 : 64))" "$(report small_reused)" "small requests that were served by what was freed"
         equal "$calls" "$(ledger calls.cuMemAllocAsync)" "calls of the real allocator"
@@ -163,8 +167,9 @@ seen() { grep -v '^penstock: ' <<<"$output"; }
     done
 }
 
-# So does torch's allocator free what several streams have used: on a stream of its own, on which it asks for nothing.
-@test "on a stream on which nothing is asked for nothing is kept" {
+# torch's allocator does this with memory that several streams have used: it frees it on a stream of
+# its own, which makes no requests.
+@test "on a stream that makes no requests no block is kept" {
     requires cc
     build_probe beside <<'END'
 #define ROUNDS 8
@@ -201,7 +206,7 @@ END
     equal "$((8 * 8)) $((7 * 8))" "$(report small_kept) $(report small_reused)" "blocks that were kept, and served: those of one stream"
 }
 
-@test "of very many small blocks the first ones are known, and the others the driver's alone" {
+@test "of very many small blocks the first ones are known, and the others are the driver's alone" {
     requires cc
     build_probe many <<'END'
 #define COUNT 17000 /* KNOWN_MOST is 16384 */
@@ -227,12 +232,14 @@ END
     run_probe many PENSTOCK_BUDGET=1GiB
     goes_on
     sound
-    # Of 8 MiB in known blocks all may be kept (a 128th of the budget), and serve; beside them as many more become known as there is room for: none.
+    # All 8 MiB in known blocks may be kept (a 128th of the budget) and serve. No more become known,
+    # because there is no room for them.
     equal 16384 "$(report small_reused)" "requests that were served by what was freed"
 }
 
-# As a training's backward pass has a thread of its own, which uses the forward pass's stream.
-@test "threads hand each other's small blocks on, in the order of their streams" {
+# As in a training whose backward pass has a thread of its own, which uses the forward pass's
+# stream.
+@test "threads pass each other's small blocks on, in the order of their streams" {
     requires cc
     build_probe threads <<'END'
 #include <pthread.h>
@@ -308,7 +315,8 @@ int main(void)
     return 0;
 }
 END
-    # The last one: a call that gives back takes so long that the stream may be destroyed by another thread meanwhile.
+    # In the last run a call that gives blocks back takes so long that another thread may destroy
+    # the stream meanwhile.
     local seed
     for seed in '' 1 2 3 4 5 6 7 8 slow; do
         case $seed in
@@ -324,7 +332,7 @@ END
     done
 }
 
-@test "what is kept stays kept while a stream is captured, which takes no free of what was there before" {
+@test "kept blocks stay kept while a stream is captured, since a capture accepts no free of earlier memory" {
     requires sim cc
     build_probe captured <<'END'
 int main(void)

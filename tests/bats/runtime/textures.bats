@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# Textures over linear memory: kernels fetch through a number what no parameter names, so the memory stays where it is while the texture exists.
-# tests/bats/memory/ordering-rules.bats has this fail without the rule.
+# Textures over linear memory: kernels fetch by a handle that names no parameter's address, so the
+# memory stays where it is while the texture exists. tests/bats/memory/ordering-rules.bats shows
+# that this fails without the rule.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -10,7 +11,7 @@ setup() {
     requires sim samples jq
 }
 
-@test "what kernels fetch through textures is there, under every budget, guard and tracer" {
+@test "kernels fetch the right bytes through textures, under every budget, guard and tracer" {
     local budget guard tracer
     while IFS=: read -r budget guard tracer; do
         hostile texture PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
@@ -18,9 +19,10 @@ setup() {
     done < <(some_of 3 {0,12MiB,24MiB,200MiB}:{auto,host,unmap}:{hook,cupti})
 }
 
-# Textures over spans 0 to 3, of both sorts, by the driver and by the runtime; the others push out what may leave. A span that is away can't be read at its
-# address under the guard `unmap`.
-@test "a texture's memory stays while the texture exists, whoever makes it, and may leave when it is destroyed or was refused" {
+# Textures over spans 0 to 3, of both kinds, by the driver and by the runtime. The other spans push
+# out those that may leave. A span that is away can't be read at its address under the guard
+# `unmap`.
+@test "a texture's memory stays while the texture exists, and may leave after its end or refusal" {
     requires cc
     build_probe textures <<'END'
 #include <dlfcn.h>
@@ -39,7 +41,7 @@ static int is_there(const void *address)
     return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1;
 }
 
-/* Whether span i is there once all from 4 on were used. */
+/* Returns whether span i is there after all spans from 4 on were used. */
 static int stays(int i)
 {
     for (int k = 4; k < COUNT; k++) EXPECT(holds(span[k], 50 + k, stream));
@@ -81,7 +83,7 @@ int main(void)
     CHECK(cudaCreateTextureObject(&by_runtime[1], &rows_of_runtime, &plain_of_runtime, NULL));
     for (int i = 0; i < 4; i++) EXPECT(stays(i) && *(unsigned char *)span[i] == 50 + i);
 
-    /* The last of two over a span lets it go. */
+    /* The span may leave after the last of its two textures is destroyed. */
     EXPECT(create(&refused, &linear, &plain, NULL) == CUDA_SUCCESS);
     EXPECT(destroy(refused) == CUDA_SUCCESS && stays(0));
     EXPECT(destroy(by_driver[0]) == CUDA_SUCCESS && !stays(0) && stays(1));
@@ -92,7 +94,7 @@ int main(void)
     CHECK(cudaDestroyTextureObject(by_runtime[1]));
     EXPECT(!stays(3));
 
-    /* The sixth and the seventh are refused. */
+    /* The sixth and the seventh creation are refused. */
     EXPECT(create(&refused, &linear, &plain, NULL) != CUDA_SUCCESS && !stays(0));
     EXPECT(cudaCreateTextureObject(&by_runtime[0], &of_runtime, &plain_of_runtime, NULL) != cudaSuccess && !stays(2));
     EXPECT(create(NULL, &linear, &plain, NULL) == CUDA_ERROR_INVALID_VALUE && create(&refused, NULL, &plain, NULL) == CUDA_ERROR_INVALID_VALUE);
