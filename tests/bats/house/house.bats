@@ -154,7 +154,7 @@ hardened() {
     equal 1 "$(commands CPPFLAGS=-D_FORTIFY_SOURCE=3 | grep 'c.*policy/lru\.c$' | grep -o 'FORTIFY_SOURCE=' | wc -l)" "definitions beside the builder's"
 }
 
-# --- the test runner -----------------------------------------------------------------------------------------------------------------------
+# --- the test runner ------------------------------------------------------------------------------
 # Makes a tree with nothing but the runner and the given tests/bats/room/sample.bats.
 sample_suite() {
     mkdir -p tree/tests/bats/room tree/tests/lib tree/build/unit

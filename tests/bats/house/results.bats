@@ -181,7 +181,7 @@ rows_of() {
     contains "$output" 'no table is called prices'
 }
 
-# --- the acceptance run, with stand-ins for the trainer, the GPU's tool and the library -------------------------------------------------
+# --- the acceptance run, with stand-ins for the trainer, the GPU's tool and the library -----------
 # The trainer prints what llama.py prints, leaves a report where Penstock would, and misbehaves under the budgets named in its environment.
 make_stand_ins() {
     mkdir bin

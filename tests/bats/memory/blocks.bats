@@ -43,7 +43,7 @@ out_in() {
     arena "$percent" -- "$@" && ended_with 0 && report evicted_bytes
 }
 
-# --- results, and the bytes that move --------------------------------------------------------------------------------------------------------
+# --- results, and the bytes that move -------------------------------------------------------------
 @test "a training in its own block gives the same results under every budget, and the block is one allocation" {
     local percent words
     while IFS=: read -r percent words; do
@@ -107,7 +107,7 @@ out_in() {
     ended_with 0
 }
 
-# --- believed sizes of tensors ---------------------------------------------------------------------------------------------------------------
+# --- believed sizes of tensors --------------------------------------------------------------------
 @test "a tensor larger than its uses suggest is right under host and auto, and faults under unmap" {
     local guard
     for guard in host auto; do
@@ -145,7 +145,7 @@ out_in() {
     at_most $((OTHER + OTHER / 2)) "$least" "bytes that left, in the best of $run runs"
 }
 
-# --- one allocation --------------------------------------------------------------------------------------------------------------------------
+# --- one allocation -------------------------------------------------------------------------------
 @test "queries treat a block like any allocation, and only its start address frees it" {
     run_sim "$SAMPLES/arena" 0 asks
     ended_with 0
@@ -388,7 +388,7 @@ END_OF_C
     equal 1 "$(report user_pins)" pins
 }
 
-# --- memory that is refused ------------------------------------------------------------------------------------------------------------------
+# --- memory that is refused -----------------------------------------------------------------------
 @test "a block larger than device and budget stays partly on its slots" {
     local percent
     for percent in 0 3 12; do

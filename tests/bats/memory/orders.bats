@@ -106,7 +106,7 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     done
 }
 
-# --- one owner after the other ---------------------------------------------------------------------------------------------------------------
+# --- one owner after the other --------------------------------------------------------------------
 
 @test "frees and allocations on the default stream are ordered with the work of blocking streams" {
     all_right 2048 'legacy-(free|take).*' default named named-host short short-unmap
@@ -139,7 +139,7 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     none_wrong
 }
 
-# --- no more waits than without Penstock -----------------------------------------------------------------------------------------------------
+# --- no more waits than without Penstock ----------------------------------------------------------
 
 @test "streams that take and free blocks in turn run side by side" {
     all_right 2048 'meeting.*' default named short
@@ -221,7 +221,7 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     none_wrong
 }
 
-# --- memory that is available at once ----------------------------------------------------------------------------------------------------------
+# --- memory that is available at once -------------------------------------------------------------
 
 @test "memory freed beside a capture is free once the device is idle, even if events take time" {
     settings_of() { echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=lru CUDASIM_EVENT_NS="$1"; }

@@ -6,7 +6,7 @@ load ../../lib/helper
 load ../../lib/small_trainer
 load ../../lib/live_loop
 
-# --- the page --------------------------------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 @test "a page exists while a program trains, shows the report's final figures, and is removed" {
     requires cc
     build_pause
@@ -143,7 +143,7 @@ load ../../lib/live_loop
     at_least "$((12 * 200000000))" "$(report host_wait_ns)" "ns waited in the report"
 }
 
-# --- penstock top ----------------------------------------------------------------------------------------------------------------------------
+# --- penstock top ---------------------------------------------------------------------------------
 @test "top shows each rank of a job, and each device of a process" {
     requires cc
     build_loop
@@ -307,7 +307,7 @@ END
     wait "$PID"
 }
 
-# --- metrics ---------------------------------------------------------------------------------------------------------------------------------
+# --- metrics --------------------------------------------------------------------------------------
 METRICS='all(.[]; (.planned | type == "boolean") and ([.t_ns, .device, .step, .step_ns, .exposed_ns, .held_bytes, .live_bytes, .budget_bytes,
     .slab_bytes, .slab_used_bytes, .evictions, .evicted_bytes, .reloads, .reloaded_bytes, .host_wait_ns, .planned_steps] | all(type == "number" and . >= 0)))'
 
@@ -361,7 +361,7 @@ METRICS='all(.[]; (.planned | type == "boolean") and ([.t_ns, .device, .step, .s
     said 'PENSTOCK_METRICS=.*/none.jsonl: no step was learnt, so there is no line'
 }
 
-# --- Prometheus ------------------------------------------------------------------------------------------------------------------------------
+# --- Prometheus -----------------------------------------------------------------------------------
 @test "Prometheus' text follows its format, and the figures are the report's" {
     requires python
     train PENSTOCK_PROMETHEUS=penstock.prom
@@ -423,7 +423,7 @@ END
     said "PENSTOCK_PROMETHEUS=$WORK/out/penstock.prom: the figures could not be written \\(No such file or directory\\)"
 }
 
-# --- settings --------------------------------------------------------------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------
 @test "unusable values and paths are named with the accepted ones" {
     local setting
     mkdir here
@@ -441,7 +441,7 @@ END
     ended_with 0
 }
 
-# --- costs -----------------------------------------------------------------------------------------------------------------------------------
+# --- costs ----------------------------------------------------------------------------------------
 @test "turning on all live outputs adds no driver call" {
     local calls
     train PENSTOCK_BUDGET=auto PENSTOCK_LIVE=0

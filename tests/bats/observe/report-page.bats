@@ -52,7 +52,7 @@ sys.exit(bool(failures))
 END
 }
 
-# --- as the browser shows it -----------------------------------------------------------------------------------------------------------------
+# --- as the browser shows it ----------------------------------------------------------------------
 
 @test "the page is drawn without a complaint by the browser, and makes no request" {
     requires chromium
@@ -267,7 +267,7 @@ END
     at_least 200 "$(grep -c 'data-of="plan.profile.held_bytes' "$page")" "rows of the curve"
 }
 
-# --- several, and what is hostile ----------------------------------------------------------------------------------------------------------------
+# --- several, and what is hostile -----------------------------------------------------------------
 
 @test "several ranks have a table of all, a section each, and a note of the missing ones" {
     requires chromium
@@ -298,7 +298,7 @@ END
     looked '.light.findings | any(.[0] == "problem" and (.[1] | contains("freed 3 addresses")))'
 }
 
-# --- warnings ----------------------------------------------------------------------------------------------------------------------------------
+# --- warnings -------------------------------------------------------------------------------------
 
 # advised FILTER PATTERN: a report changed by FILTER has a finding that matches.
 advised() {
@@ -343,7 +343,7 @@ advised() {
     lacks "$(cat calm.html)" '^<li class="(problem|warning|note)">'
 }
 
-# --- reports that have less --------------------------------------------------------------------------------------------------------------------
+# --- reports that have less -----------------------------------------------------------------------
 
 @test "a report without a profile, a plan or a step has a page that gives the reason" {
     # In the format of older versions.
@@ -375,7 +375,7 @@ advised() {
     contains "$(cat two.html)" '<data value="4096" data-of="devices\.1\.peak_resident_bytes">4\.00 KiB</data>'
 }
 
-# --- wrong use -----------------------------------------------------------------------------------------------------------------------------------
+# --- wrong use ------------------------------------------------------------------------------------
 
 # refused PATTERN ARGUMENT...: the command is refused in one line with status 2, and the existing
 # page stays.

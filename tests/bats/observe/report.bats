@@ -9,7 +9,7 @@ setup() {
     requires samples jq
 }
 
-# --- the report ------------------------------------------------------------------------------------------------------------------------------
+# --- the report -----------------------------------------------------------------------------------
 # The fields that the manual promises (scripts/manual/report.md), each with its type.
 SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command | type == "string") and
     has("rank") and (.processes | type == "number") and
@@ -218,7 +218,7 @@ END
     [ ! -e "$REPORT" ]
 }
 
-# --- lines on stderr -------------------------------------------------------------------------------------------------------------------------
+# --- lines on stderr ------------------------------------------------------------------------------
 # heard [VARIABLE=VALUE]...: sets $output to the trainer's lines on stderr under Penstock.
 heard() {
     train "$@"
@@ -309,7 +309,7 @@ near() {
     jq -e "$SHAPE" "$REPORT"
 }
 
-# --- special files ---------------------------------------------------------------------------------------------------------------------------
+# --- special files --------------------------------------------------------------------------------
 # train_into REPORT RECORDING PROMETHEUS: trains with the report, the recording and Prometheus' text
 # in these files.
 train_into() { train "PENSTOCK_REPORT=$1" "PENSTOCK_RECORDING=$2" "PENSTOCK_PROMETHEUS=$3"; }

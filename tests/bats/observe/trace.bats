@@ -29,7 +29,7 @@ judged() {
 }
 told() { jq -er ".\"$1\" | tostring" <<<"$TOLD"; }
 
-# --- what is in it -------------------------------------------------------------------------------------------------------------------------------
+# --- what is in it --------------------------------------------------------------------------------
 @test "the trace has each event that the report counts, and is a valid trace" {
     traced CUDASIM_LAUNCH_NS=100000
     said
@@ -130,7 +130,7 @@ END
     judged "$TRACE"
 }
 
-# --- files ---------------------------------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 @test "an unwritable path gives one line before anything runs" {
     mkdir here
     local path
@@ -264,7 +264,7 @@ END
     at_least 100 "$(told evict)" evictions
 }
 
-# --- more than can be written ----------------------------------------------------------------------------------------------------------------------
+# --- more than can be written ---------------------------------------------------------------------
 @test "events without room are dropped and counted in trace and report, and the program does not wait" {
     requires cc
     build_probe hasty <<'END'
@@ -314,7 +314,7 @@ END
     at_most 20 $SECONDS seconds
 }
 
-# --- NVTX ------------------------------------------------------------------------------------------------------------------------------------------
+# --- NVTX -----------------------------------------------------------------------------------------
 @test "copies have NVTX ranges when a tool takes them, and no library is loaded for them otherwise" {
     requires cc nvcc
     cat >tool.c <<'END'
@@ -402,7 +402,7 @@ END
     done
 }
 
-# --- probes ----------------------------------------------------------------------------------------------------------------------------------------
+# --- probes ---------------------------------------------------------------------------------------
 # The probes and their numbers of arguments, as in the manual's table (scripts/manual/trace.md).
 PROBES='eviction_begin 4|eviction_end 3|plan 4|reload_begin 4|reload_end 3|step 4|wait_begin 2|wait_end 3'
 

@@ -109,7 +109,7 @@ END
     sound untouched
 }
 
-# --- ends ------------------------------------------------------------------------------------------------------------------------------------------
+# --- ends -----------------------------------------------------------------------------------------
 # A trainer that would run for minutes. A foreign thread in it ends it after 0.8 s, when plans have
 # been followed for some steps. ENDER says how.
 # Launches, reloads and evictions are in all stages at that time.

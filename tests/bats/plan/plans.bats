@@ -11,7 +11,7 @@ setup() {
     by_turn 2
 }
 
-# --- the layers policy: the launch at which each copy is queued --------------------------------------------------
+# --- the layers policy: the launch at which each copy is queued -----------------------------------
 # A model of ten layers. Its launches come slowly enough for another thread to keep up, so a copy
 # between two of them is there on purpose.
 LAYERS=10
@@ -107,7 +107,7 @@ evictions_are_late() {
     done
 }
 
-# --- plans ---------------------------------------------------------------------------------------------------------------------------------------
+# --- plans ----------------------------------------------------------------------------------------
 # plan STEPS PERCENT [VARIABLE=VALUE]...: runs the small trainer for STEPS steps.
 plan() {
     local steps=$1 percent=$2
@@ -265,7 +265,7 @@ steps_by_plan() {
     counted evictions
 }
 
-# --- recordings ------------------------------------------------------------------------------------------------------------------------------------
+# --- recordings -----------------------------------------------------------------------------------
 @test "kernels that name a span in only some launches are not part of a step" {
     # Structures passed by value hold stale pointers (unsteady.h). With those launches counted, the
     # step would be sometimes 33 and sometimes 35 launches long.
@@ -338,7 +338,7 @@ run_command_plain() { run timeout "$(patience 20)" "$PENSTOCK" "$@"; }
     equal "" "$(find . -name '*.tmp')" "files left behind"
 }
 
-# --- rules -------------------------------------------------------------------------------------------------------------------------------------------
+# --- rules ----------------------------------------------------------------------------------------
 # Layers of three widths, so the size of a span tells its layer. Activations of layers 2 and 5 alone
 # are three times as large as those of layer 0.
 sizes_that_left() { whole_copies | awk '$2 == "queued" && $4 == "cuMemcpyAsync" && /copy=d2h/ { sub(/.*bytes=/, ""); print $1 }' | sort -n | uniq; }

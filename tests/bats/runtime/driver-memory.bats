@@ -8,7 +8,7 @@ load ../../lib/small_trainer
 
 setup() { helper_setup 60; }
 
-# --- the runtime inside the program ----------------------------------------------------------------------------------------------------------
+# --- the runtime inside the program ---------------------------------------------------------------
 # The toolkit's static runtime refuses a driver that is not NVIDIA's, so there is one trainer for
 # each device.
 static_trainer() {
@@ -55,7 +55,7 @@ figures() { jq -c '{launches, copies_seen, peak_demand_bytes, small: .passthroug
     at_least 1 "$(report peak_resident_bytes)" "bytes in spans"
 }
 
-# --- the driver's functions --------------------------------------------------------------------------------------------------------------------
+# --- the driver's functions -----------------------------------------------------------------------
 # driver_memory: allocates twice the budget by each of the driver's functions, found as the variable
 # HOW names; reads all of it back and frees it.
 build_driver_memory() {

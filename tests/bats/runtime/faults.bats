@@ -21,7 +21,7 @@ with_libraries() {
     for name in "$@"; do rm "sim/$name"; done
 }
 
-# --- memory that is refused ------------------------------------------------------------------------------------------------------------------
+# --- memory that is refused -----------------------------------------------------------------------
 @test "when device pages are refused once, a span gives way and the program goes on" {
     requires sim
     train CUDASIM_FAULT=cuMemCreate@device:oom@5
@@ -176,7 +176,7 @@ END
     at_most $((2 * $(report peak_demand_bytes))) "$(report slab.bytes)" "bytes of the slab"
 }
 
-# --- calls that fail -------------------------------------------------------------------------------------------------------------------------
+# --- calls that fail ------------------------------------------------------------------------------
 @test "when copies are refused once or always, in either direction, nothing is lost" {
     requires sim
     # The first copies search small memory for tables: without them fewer tables are known.
@@ -302,7 +302,7 @@ END
     at_most 5000000000 "$(report host_wait_ns)" "time waited"
 }
 
-# --- features that the machine lacks ---------------------------------------------------------------------------------------------------------
+# --- features that the machine lacks --------------------------------------------------------------
 # stands_aside PATTERN: the last run was the plain program's; one line gives the reason, and so does
 # the report.
 stands_aside() {
@@ -447,7 +447,7 @@ END
     equal "$plain_figures" "$(grep -v '^penstock: ' <<<"$output")"
 }
 
-# --- programs with errors --------------------------------------------------------------------------------------------------------------------
+# --- programs with errors -------------------------------------------------------------------------
 @test "a free of an address that is no allocation's start gets CUDA's error, and harms nothing" {
     local case
     for case in interior-free unknown-free double-free; do
@@ -582,7 +582,7 @@ END
     done
 }
 
-# --- other settings --------------------------------------------------------------------------------------------------------------------------
+# --- other settings -------------------------------------------------------------------------------
 @test "under the unmap guard no access reaches unmapped addresses" {
     train PENSTOCK_GUARD=unmap
     right_results

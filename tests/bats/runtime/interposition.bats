@@ -9,7 +9,7 @@ setup() { helper_setup 60; }
 
 hook_names() { sed -nE 's/^PS_HOOK[A-Z_]*\([^,]*, *([A-Za-z0-9_]+) *,.*/\1/p' "$ROOT/shim/cuda/hooks.def"; }
 
-# --- the hooks -------------------------------------------------------------------------------------------------------------------------------
+# --- the hooks ------------------------------------------------------------------------------------
 @test "every hook of the list receives a program's calls and look-ups, and hides a real function" {
     requires cc
     build_probe who <<'END'
@@ -104,7 +104,7 @@ END
     done < <(some_of 2 {meminfo,pool,attributes,pitch,volume,churn}:{0,12MiB,unlimited}:{host,unmap})
 }
 
-# --- pools -------------------------------------------------------------------------------------------------------------------------------------
+# --- pools ----------------------------------------------------------------------------------------
 @test "the default pool's figures match its allocations, to the byte" {
     requires cc
     build_probe pool <<'END'
@@ -258,7 +258,7 @@ END
     equal 2 "$(report passthrough.own_pool)" "allocations from the program's own pool"
 }
 
-# --- pointers ----------------------------------------------------------------------------------------------------------------------------------
+# --- pointers -------------------------------------------------------------------------------------
 @test "evicted spans look like device memory in every query, under both guards" {
     requires cc jq
     # The wheels' toolkit has no stub of the driver, so the simulated driver itself is linked.
@@ -360,7 +360,7 @@ END
     goes_on
 }
 
-# --- other ways to allocate --------------------------------------------------------------------------------------------------------------------
+# --- other ways to allocate -----------------------------------------------------------------------
 # Makes by design what happens to a thread that is delayed between an allocation and its fill: the
 # span leaves as the driver made it, and is written when it is back. If the write went to the old
 # place and was lost, as with a wrong order, it would hold poison at the end.

@@ -47,7 +47,7 @@ moved_within() {
     counted evictions && at_most $(($1 * PEAK / 100)) "$(ledger peak.vmm)" "bytes on the device"
 }
 
-# --- trainings -------------------------------------------------------------------------------------------------------------------------------
+# --- trainings ------------------------------------------------------------------------------------
 # under_budgets SAMPLE ARGUMENTS PERCENT...: the results are the same with each share on the device,
 # and spans moved.
 under_budgets() {
@@ -145,7 +145,7 @@ under_budgets() {
     done
 }
 
-# --- memory that is left alone ---------------------------------------------------------------------------------------------------------------
+# --- memory that is left alone --------------------------------------------------------------------
 @test "with enough memory, handles below the least span, or Penstock switched off, nothing moves" {
     local setting
     plainly mapped 4 streams
@@ -158,7 +158,7 @@ under_budgets() {
     done
 }
 
-# --- uses of handles -------------------------------------------------------------------------------------------------------------------------
+# --- uses of handles ------------------------------------------------------------------------------
 @test "handles that move, swap, come and go in one range, or belong to two threads keep their bytes" {
     local word percent
     while read -r word percent; do
@@ -214,7 +214,7 @@ under_budgets() {
     equal 0 "$(ledger unmapped_accesses)" "unmapped accesses"
 }
 
-# --- a full device ---------------------------------------------------------------------------------------------------------------------------
+# --- a full device --------------------------------------------------------------------------------
 @test "more fits than the device has, and as much again after all of it was released" {
     local without with
     CUDASIM_MEMORY=2MiB plainly mapped 0 full

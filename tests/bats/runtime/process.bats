@@ -82,7 +82,7 @@ run_probe() {
     run_penstock PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET="$((32 * PROBE_SPAN))" "PROBE_SPAN=$PROBE_SPAN" "$WORK/$name" "$@"
 }
 
-# --- ends of the program -----------------------------------------------------------------------------------------------------------------------
+# --- ends of the program --------------------------------------------------------------------------
 @test "a program that exits in the middle of a step keeps its status and writes the report" {
     requires cc jq
     build_ender
@@ -186,7 +186,7 @@ killed_by() {
     said 'the program resets the device'
 }
 
-# --- children ----------------------------------------------------------------------------------------------------------------------------------
+# --- children -------------------------------------------------------------------------------------
 @test "children that exec, exit or _exit leave the parent's work and report alone" {
     requires samples jq
     hostile fork
@@ -282,7 +282,7 @@ END
     equal 1 "$(report allocations)" allocations
 }
 
-# --- libraries that come and go ------------------------------------------------------------------------------------------------------------------
+# --- libraries that come and go -------------------------------------------------------------------
 @test "a plug-in that brings the CUDA runtime can be closed and opened again" {
     requires cc jq
     build_probe plugin.so -shared -fPIC <<'END'
@@ -363,7 +363,7 @@ END
     equal 1 "$(report frees)" frees
 }
 
-# --- processes that never call CUDA ------------------------------------------------------------------------------------------------------------
+# --- processes that never call CUDA ---------------------------------------------------------------
 # same_without COMMAND...: output and status are the same with Penstock and without.
 same_without() {
     run_sim "$@"

@@ -20,7 +20,7 @@ stands_aside() {
         contains "$(report stands_aside)" "$1"
 }
 
-# --- waits for copies ------------------------------------------------------------------------------------------------------------------------
+# --- waits for copies -----------------------------------------------------------------------------
 # slow_trainer: its copies to the host are slow beside the host's work, so a copy that is taken to
 # be over too early shows.
 slow_trainer() {
@@ -171,7 +171,7 @@ END
     equal 0 "$(report reload_errors)" "reloads that failed"
 }
 
-# --- mappings --------------------------------------------------------------------------------------------------------------------------------
+# --- mappings -------------------------------------------------------------------------------------
 # One refusal used to end the program: a piece's addresses led nowhere when a launch that names the
 # block was queued.
 @test "after a brief refusal of mappings a launch that names the block finds each of its pieces" {
@@ -209,7 +209,7 @@ END
     done
 }
 
-# --- helper threads --------------------------------------------------------------------------------------------------------------------------
+# --- helper threads -------------------------------------------------------------------------------
 # The thread used to stop forever without a line, and its work was waited for.
 @test "a helper thread that is refused its context tries again" {
     local fault

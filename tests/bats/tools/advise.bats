@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# `penstock advise`: what each budget would cost, from a recorded step and from a command that is watched for some steps.
+# `penstock advise`: the cost of each budget, from a recorded step and from a command that is
+# watched for some steps.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -13,20 +14,20 @@ setup() {
     LONG=("$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=1000000)
 }
 
-# advise OPTION...: of the recorded Llama
+# advise OPTION...: advises on the recorded Llama.
 advise() {
     [ -e recorded ] || gzip -dc "$RECORDING" >recorded
     run_command advise --recording recorded "$@"
 }
 
-# fact FILTER: of the last `--json`
+# fact FILTER: prints a figure of the last `--json`.
 fact() { jq -er "$1" <<<"$output"; }
 
-# told PATTERN: the last run ended with advice, and a line of it is this
+# told PATTERN: the last run ended with advice, and a line of it matches.
 told() { ended_with 0 && contains "$output" "$1"; }
 
-# --- from a recording --------------------------------------------------------------------------------------------------------------------------
-@test "the table, the drawing, and the command to use" {
+# --- from a recording -----------------------------------------------------------------------------
+@test "advise prints the table, the drawing, and the command to use" {
     advise -- python train.py --name "a b"
     told '^A step is 1516 launches, takes 692\.7 ms when nothing moves, and has 66\.33 GiB of tensors at its peak\.$'
     contains "$output" '^ +48GiB +72% +8[0-9]{2}\.[0-9] +1\.[12][0-9]{2} +18\.9[0-9] GiB$'
@@ -37,7 +38,7 @@ told() { ended_with 0 && contains "$output" "$1"; }
     at_most 80 "$(grep -E '^ ' <<<"$output" | grep -vF "$PENSTOCK" | awk '{ print length }' | sort -n | tail -n 1)" "columns of table and drawing"
 }
 
-@test "predictions are those of penstock plan, with the margin that a run leaves" {
+@test "predictions match penstock plan's, with a run's margin" {
     advise --json
     ended_with 0
     local advice=$output budget predicted
@@ -47,7 +48,8 @@ told() { ended_with 0 && contains "$output" "$1"; }
         equal "$(awk -v ns="$predicted" 'BEGIN { printf "%.3f", ns / 1e6 }')" "$(awk '$1 == "predicted" { print $2 }' <<<"$output")" "under $budget"
     done < <(jq -r '.points[] | "\(.budget_bytes) \(.predicted_ns)"' <<<"$advice")
     output=$advice
-    # Less memory never costs less; from nothing_lost_bytes on it costs nothing, and below it does.
+    # Less memory never costs less. From nothing_lost_bytes on it costs nothing, and below that it
+    # does.
     fact '[.points[].predicted_ns] | . == sort' || fact '[.points[].predicted_ns] as $p | [range(1; $p | length) | select($p[.] < $p[. - 1] * 0.99)] | length == 0'
     fact '.plain_ns as $plain | .nothing_lost_bytes as $free | all(.points[]; .budget_bytes < $free or .predicted_ns <= $plain * 1.006)'
     fact '.plain_ns as $plain | .nothing_lost_bytes as $free | all(.points[] | select(.budget_bytes < $free * 0.97); .predicted_ns > $plain * 1.005)'
@@ -56,8 +58,9 @@ told() { ended_with 0 && contains "$output" "$1"; }
     ended_with 1
 }
 
-@test "where mappings cost something under each budget, that is no reason to name one that is larger than what the step has" {
-    # Sixty tensors of as many sizes, one after the other: none serves another's size, so each is given pages anew unless there are pages for all.
+@test "mappings that cost time under each budget are no reason to name a budget larger than the step" {
+    # Sixty tensors of sixty sizes, one after the other. None serves another's size, so each is
+    # given new pages unless there are pages for all.
     {
         printf 'penstock-recording 1\nlinks 54000000000 55000000000 49000000000 52000000000 150000 250000 85000\nbudget %d\ns %d parameter\n' $((8 << 30)) $((1 << 30))
         for i in {1..60}; do echo "s $(((60 + i) << 20)) activation"; done
@@ -72,19 +75,19 @@ told() { ended_with 0 && contains "$output" "$1"; }
     contains "$output" '^Nothing moves from '
 }
 
-@test "the batch: what fits without moving, at no loss, and at all" {
+@test "advise names the batch that fits without moving, at no loss, and at all" {
     advise --json
     fact '.batch | .fits_plain.thousandths < .loses_nothing.thousandths and .loses_nothing.thousandths < .fits_at_all.thousandths'
-    # 66.33 GiB at the peak, of which what a batch makes larger is by far the most, where there are 55.1 GiB.
+    # 66.33 GiB at the peak, where there are 55.1 GiB. Most of the peak grows with the batch.
     fact '.batch.fits_plain.thousandths >= 700 and .batch.fits_plain.thousandths <= 830'
     fact '.batch.fits_plain | .plain_ns == .predicted_ns'
-    # A recording that names no memory: nothing is said of it.
+    # For a recording that names no memory there is no advice on the batch.
     sed '/^budget/d' recorded >unlimited
     run_command advise --recording unlimited --json
     fact '.batch == null'
 }
 
-@test "what can't be used is named, and nothing is run" {
+@test "unusable arguments are named, and nothing is run" {
     run_command advise
     ended_with 2
     contains "$output" 'advise: no command given'
@@ -116,7 +119,7 @@ told() { ended_with 0 && contains "$output" "$1"; }
     contains "$output" "nowhere: can't read"
 }
 
-@test "the command to use is called as this one was, by its name where that leads there" {
+@test "the command to use is called like this one, by name where the name leads there" {
     ln -s "$PENSTOCK" penstock
     advise --json
     equal "$PENSTOCK run --library" "$(fact .command | cut -d' ' -f 1-3)"
@@ -127,10 +130,10 @@ told() { ended_with 0 && contains "$output" "$1"; }
     contains "$(fact .command)" "^the\\\\ scripts/penstock run --set 'RULES=exclude class=optimizer' --library=$PENSTOCK_SO --budget 5[0-9.]+GiB -- COMMAND\$"
 }
 
-# left_behind: of the last call, in the directory that it was given for such things
+# left_behind: lists the files that the last call left in its temporary directory.
 left_behind() { find temporary -mindepth 1; }
 
-@test "what is kept, and what is left behind" {
+@test "the recording is kept where asked, and no other file is left" {
     mkdir temporary
     export TMPDIR=$WORK/temporary
     advise --keep recorded
@@ -156,8 +159,8 @@ left_behind() { find temporary -mindepth 1; }
     equal '' "$(left_behind)" "left behind"
 }
 
-# --- from a command ----------------------------------------------------------------------------------------------------------------------------
-@test "a command is watched for some steps and ended, and what is advised then comes true" {
+# --- from a command -------------------------------------------------------------------------------
+@test "a command is watched for some steps and ended, and the advice then comes true" {
     run_command advise --set MIN_SPAN=4096 --keep kept --json -- "${LONG[@]}"
     ended_with 0
     local advice budget
@@ -165,10 +168,11 @@ left_behind() { find temporary -mindepth 1; }
     equal "" "$(pgrep -f "${LONG[*]}" || true)" "what is left of the command"
     equal 0 "$(ledger leaks.vmm_mappings 2>/dev/null || echo 0)" "mappings left"
     equal "$(jq .points <<<"$advice")" "$(run_command advise --recording kept --json && jq .points <<<"$output")" "points from the recording that was kept"
-    # Of each launch what the device takes, stretched to whole steps, and what the host takes, which is more than nothing and does not count its waits.
+    # Each launch has its device time, stretched to whole steps, and its host time, which is more
+    # than nothing and excludes waits.
     equal "$(jq .launches <<<"$advice")" "$(grep -cE '^l [0-9]+\+[1-9][0-9]*( |$)' kept)" "launches with the host's time"
     equal "" "$(awk '$1 == "l" { split($2, ns, "+"); if (ns[2] > 1000000) print }' kept)" "launches that the host took longer for than a millisecond"
-    # Under half of what it has at its peak: as much leaves in a step as was predicted.
+    # With half of its peak: the predicted bytes leave in a step.
     budget=$(($(jq .peak_bytes <<<"$advice") / 2))
     run_command plan kept --budget $((budget - budget / 64)) --moves
     local moved
@@ -181,7 +185,8 @@ left_behind() { find temporary -mindepth 1; }
     at_most $((moved * 4 / 3)) $each "bytes that leave in a step, of $moved predicted"
 }
 
-# step_of EVICTIONS STEP...: what advise takes for a step where the launches take 54 ms and the latest steps so many, the last one first.
+# step_of EVICTIONS STEP...: prints advise's time of a step when the launches take 54 ms and the
+# latest steps took these times, the last one first.
 step_of() {
     run env PYTHONPATH="$ROOT/scripts/command" PYTHONDONTWRITEBYTECODE=1 python3 - "$@" <<'PYTHON'
 import importlib.machinery, importlib.util, sys
@@ -194,9 +199,9 @@ PYTHON
     [ "$status" = 0 ] || { echo "$output" >&2 && return 1; }
 }
 
-@test "what a step takes is the mean of those that were watched, one after the other, since each ends when the host comes to it" {
+@test "the time of a step is the mean of consecutive watched steps, since each ends when the host reaches it" {
     printf 'l 50+9 0\nl 4\n' >recording
-    step_of 0 52 62 47 63 50 56 53 57 # as an H200 told a CNN's, in ms
+    step_of 0 52 62 47 63 50 56 53 57 # an H200's times for a CNN, in ms
     equal 55 "$output" "of eight"
     step_of 0 300 50 62 150 52 62 47 63
     equal 56 "$output" "of the most that no other step came between"
@@ -217,11 +222,11 @@ host_is_not_kept() {
         at_most $((waited / 2)) "$(awk '$1 == "l" { split($2, ns, "+"); sum += ns[2] } END { printf "%d", sum }' "$WORK/recording")" "ns of the host's in a step"
 }
 
-@test "what Penstock keeps the program for is not what the host takes" {
+@test "time that the program waits for Penstock does not count as the host's" {
     in_time host_is_not_kept
 }
 
-@test "the command that is printed works as it stands, under the settings that were judged" {
+@test "the printed command works as it stands, under the settings that were judged" {
     run_command advise --set MIN_SPAN=4KiB --host-budget 100MiB --set RULES='exclude class=optimizer' --seconds=60 -- "${LONG[@]/--steps=*/--steps=30}"
     ended_with 0
     local line=${lines[-1]}
@@ -233,7 +238,7 @@ host_is_not_kept() {
     equal $((100 << 20)) "$(report slab.limit_bytes)" "the slab's limit"
 }
 
-@test "files of the user's own are not written, and a signal of theirs has no report" {
+@test "the user's own files are not written, and a signal of the user's has no report" {
     PENSTOCK_METRICS=$WORK/metrics PENSTOCK_PROMETHEUS=$WORK/own.prom PENSTOCK_TRACE=$WORK/trace PENSTOCK_RECORDING=$WORK/recording PENSTOCK_SIGNAL=USR2 \
         PENSTOCK_REPORT=$WORK/own.json run_command advise --set MIN_SPAN=4096 --verbose -- sh -c 'env | grep ^PENSTOCK; exec "$@"' sh "${LONG[@]}"
     ended_with 0
@@ -242,7 +247,7 @@ host_is_not_kept() {
     equal '' "$(find . -name metrics -o -name 'own.*' -o -name trace -o -name recording)" "files of the user's"
 }
 
-@test "a script without an interpreter's line is one of sh's; what can't be started is one line" {
+@test "a script without an interpreter's line runs in sh, and a command that can't start gives one line" {
     bats_require_minimum_version 1.5.0
     printf 'exec %q --layers=6 --width=64 --batch=256 --steps=1000000\n' "$SAMPLES/mlp" >bare
     printf '#!/nowhere/python\n' >lost
@@ -262,11 +267,11 @@ host_is_not_kept() {
     done
 }
 
-@test "what takes long says what it waits for, with what it has seen" {
+@test "a long watch reports the reason for its wait and its counts so far" {
     run_command advise --seconds 6 -- sleep 10
     ended_with 3
     contains "$output" '^penstock: 5 of at most 6 s: waiting for a step that comes three times$'
-    # Of steps that take seconds each.
+    # With steps that take seconds each.
     run_command advise --set MIN_SPAN=4096 --seconds 16 -- "$SAMPLES/mlp" --layers=6 --width=128 --batch=65536 --steps=1000000
     contains "$output" '^penstock: 1?5 of at most 16 s: waiting for a step that comes three times; [1-9][0-9,]* launches and [0-9,]+ whole steps seen so far$'
     run_command verify --seconds 6 -- sleep 10
@@ -274,7 +279,7 @@ host_is_not_kept() {
     contains "$output" '^penstock: 5 of at most 6 s: waiting for run 1 to fault, or to finish its task$'
 }
 
-@test "a job that does not fit is advised on under auto" {
+@test "a job that does not fit gets advice under auto" {
     run_sim "${LONG[@]/--steps=*/--steps=2}" --memory
     local peak
     peak=$(sed -nE 's/^allocated at the peak ([0-9]+) bytes.*/\1/p' <<<"$output")
@@ -285,7 +290,7 @@ host_is_not_kept() {
     fact ".batch.fits_plain.thousandths < 1000"
 }
 
-@test "of several processes, the one that needs most" {
+@test "of several processes the one that needs most memory gets the advice" {
     cat >job <<END
 #!/bin/bash
 RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 "$SAMPLES/mlp" --layers=4 --width=64 --batch=256 --steps=1000000 &
@@ -297,7 +302,7 @@ END
     equal "" "$(pgrep -f 'samples/mlp --layers=[48] --width=64 --batch=256 --steps=1000000' || true)" "what is left of the command"
 }
 
-@test "without a step there is no advice, and why is said" {
+@test "without a step there is no advice, and the reason is given" {
     run_command advise --set MIN_SPAN=4096 -- "$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=5 --shapes=5
     ended_with 3
     contains "$output" 'there is no advice: the command ended with status 0 before a step was recognised, in [0-9]+ launches'

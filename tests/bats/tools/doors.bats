@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# What others can do to us, and we to the program, by way of files: limits on them, names that others know, links, and what a terminal obeys.
+# Harm that others could do to us, and we to the program, through files: limits on them, known
+# names, links, and control characters for a terminal.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -13,7 +14,8 @@ setup() {
 
 teardown() { rm -rf "$XDG_RUNTIME_DIR"; }
 
-# under_limit KIB [VARIABLE=VALUE]...: the trainer, where no file may be larger, and the signal of one that is ends the program
+# under_limit KIB [VARIABLE=VALUE]...: runs the trainer with that limit on the size of files; the
+# limit's signal would end the program.
 under_limit() {
     local kib=$1 budget
     budget=$(share 55)
@@ -22,11 +24,11 @@ under_limit() {
         PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$budget" "$@" "${TRAINER[@]}"
 }
 
-# nothing_left: of a file that was begun, here or in memory
+# nothing_left: no partial file is left, here or in memory.
 nothing_left() { equal '' "$(find "$WORK" "$XDG_RUNTIME_DIR" -name '*.tmp' -o -path '*/penstock/*')" "files left"; }
 
-# --- files and the program's limits ----------------------------------------------------------------------------------------------------------
-@test "a limit on the size of files ends no program: what has no room is left out, and nothing of it stays" {
+# --- files and the program's limits ---------------------------------------------------------------
+@test "a limit on the size of files ends no program: a file without room is left out, and no part of it stays" {
     local kib what
     for kib in 0 1 8; do
         under_limit $kib
@@ -49,11 +51,13 @@ nothing_left() { equal '' "$(find "$WORK" "$XDG_RUNTIME_DIR" -name '*.tmp' -o -p
     [ ! -e report.json ]
 }
 
-# --- names and links -------------------------------------------------------------------------------------------------------------------------
-# as_pid SCRIPT COMMAND...: what bash does with its number known, and then becomes the command
+# --- names and links ------------------------------------------------------------------------------
+# as_pid SCRIPT COMMAND...: bash runs SCRIPT, which knows its process number, and then becomes the
+# command.
 as_pid() { run with_device bash -c "$1"$'\n''exec "$@"' bash "${@:2}"; }
 
-# traps NAME...: links to `victim` in the place of whatever the process could make by its number
+# traps NAME...: prints a script that puts links to `victim` at every name that the process could
+# make from its number.
 traps() {
     local name
     echo 'for suffix in .tmp .now.tmp ""; do'
@@ -61,12 +65,12 @@ traps() {
     echo 'done'
 }
 
-# unharmed: what the links lead to
+# unharmed: the links' target is unchanged.
 unharmed() { equal precious "$(cat "$WORK/victim")" "the file behind a link"; }
 
 under_penstock() { as_pid "$1" env LD_PRELOAD="$PENSTOCK_SO" PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$(share 55)" "${@:2}"; }
 
-@test "no file is made under a name that others know, nor through a link that waits there" {
+@test "no file is made under a predictable name, nor through a link that waits there" {
     local held
     echo precious >victim
     under_penstock "$(traps report.json recording figures.prom)" PENSTOCK_REPORT=report.json PENSTOCK_RECORDING=recording PENSTOCK_PROMETHEUS=figures.prom \
@@ -91,7 +95,8 @@ under_penstock() { as_pid "$1" env LD_PRELOAD="$PENSTOCK_SO" PENSTOCK_MIN_SPAN=$
     [ -s trace.json.*-2 ] && [ ! -L trace.json.*-2 ]
 }
 
-# theirs NAME...: a link of another user's to `victim` in a directory where anybody may make one
+# theirs NAME...: makes links of another user's to `victim` in a directory where every user may make
+# one.
 theirs() {
     local name
     mkdir -p shared
@@ -99,7 +104,7 @@ theirs() {
     for name; do ln -sf "$WORK/victim" "shared/$name" && chown -h 65534 "shared/$name"; done
 }
 
-@test "a link that another user has put where anybody may is not written through" {
+@test "a link that another user has put into a shared directory is not written through" {
     requires root python
     local how name
     echo precious >victim
@@ -108,7 +113,8 @@ theirs() {
         PENSTOCK_METRICS=shared/metrics.jsonl
     ended_with 0
     unharmed
-    # What takes its place does; what is written as it grows is not, and that is said.
+    # A file that is renamed into place replaces the link. A file that is appended to is refused,
+    # with a line.
     for name in report.json recording figures.prom; do [ -s shared/$name ] && [ ! -L shared/$name ]; done
     contains "$output" '^penstock: PENSTOCK_TRACE=.*Too many levels of symbolic links'
     contains "$output" '^penstock: PENSTOCK_METRICS='
@@ -121,7 +127,7 @@ theirs() {
     ended_with 1
     contains "$output" "it is a link that another user made"
     unharmed
-    # One's own is a wish, and so is that of the directory's owner.
+    # A link of one's own is followed, and so is one of the directory's owner.
     for how in 0 65534; do
         rm -f shared/*
         ln -s "$WORK/elsewhere" shared/report.json
@@ -130,7 +136,7 @@ theirs() {
         right_results
         [ -L shared/report.json ] && [ -s elsewhere ]
         run "$PENSTOCK" report -o shared/report.json "$WORK/elsewhere"
-        ended_with 2 # is a report itself
+        ended_with 2 # it is a report itself
         ln -s "$WORK/page" shared/page.html
         chown -h $how shared/page.html
         run "$PENSTOCK" report -o shared/page.html elsewhere
@@ -141,11 +147,11 @@ theirs() {
     done
 }
 
-# --- terminals -------------------------------------------------------------------------------------------------------------------------------
-# obeyed_by_terminal TEXT: what is in it that would be
+# --- terminals ------------------------------------------------------------------------------------
+# obeyed TEXT: prints the control characters in it that a terminal would obey.
 obeyed() { LC_ALL=C grep -aP '[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|(^|[\x00-\x7f])[\x80-\x9f]|\xe2\x80\xae' <<<"$1" | cat -v; }
 
-@test "what a report of somebody else's holds is shown by the terminal, and not obeyed" {
+@test "control characters in another user's report are shown, not obeyed, in a terminal" {
     requires python
     local escape=$'\033[31m' name
     train
@@ -172,14 +178,14 @@ obeyed() { LC_ALL=C grep -aP '[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|(^|[\x00-
     contains "$output" '^penstock: PENSTOCK_BUDGET=a\?b\?c\?d: '
 }
 
-# --- rights and secrets ----------------------------------------------------------------------------------------------------------------------
-@test "a program with rights that its user has not is left alone, whatever the settings" {
+# --- rights and secrets ---------------------------------------------------------------------------
+@test "a setuid program is left alone, whatever the settings" {
     requires cc
     gcc -x c -shared -fPIC -o secure.so - <<'END'
 #include <stdlib.h>
 #include <sys/auxv.h>
 
-/* As the kernel tells a setuid program. */
+/* The kernel's answer in a setuid program. */
 unsigned long getauxval(unsigned long type)
 {
     return type == AT_SECURE && getenv("SECURE") ? 1 : 0;
@@ -190,7 +196,7 @@ END
 
 __attribute__((constructor)) static void run(void) { puts("code of the user's"); }
 END
-    # What Penstock would do, so that the test can tell.
+    # First without SECURE, so that the test shows Penstock's usual effects.
     run_as() {
         run with_device env LD_PRELOAD="$WORK/secure.so:$PENSTOCK_SO" PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$(share 55)" PENSTOCK_REPORT="$WORK/report.json" \
             PENSTOCK_METRICS="$WORK/metrics" PENSTOCK_TRACE="$WORK/trace" PENSTOCK_POLICY="$WORK/policy.so" PENSTOCK_CUPTI="$WORK/policy.so" PENSTOCK_LAYERS=nvtx: \
@@ -205,7 +211,7 @@ END
     ended_with 0
     equal "$(plain | grep -v '^allocated')" "$output" "what is said"
     equal '' "$(ls -d report.json trace metrics "$XDG_RUNTIME_DIR/penstock" 2>/dev/null)" "files made"
-    # Nor is anything set for what it starts, or a signal taken.
+    # Nothing is set for its children either, and no signal is caught.
     run_as SECURE=1 sh -c 'env | grep -E "^(PYTORCH|XLA|NVTX|NCCL)_"; grep SigCgt /proc/self/status'
     lacks "$output" '^(PYTORCH|XLA|NVTX|NCCL)_'
     equal 0 "$((0x$(sed -n 's/^SigCgt:[[:space:]]*//p' <<<"$output") >> 9 & 1))" "USR1 is caught"
@@ -214,7 +220,7 @@ END
     equal 1 "$((0x$(sed -n 's/^SigCgt:[[:space:]]*//p' <<<"$output") >> 9 & 1))" "USR1 is caught where it may be"
 }
 
-@test "how much of the command line a report, its page and top show is the user's choice" {
+@test "the user chooses how much of the command line a report, its page and top show" {
     requires python
     local how shown
     for how in full name off; do
@@ -233,7 +239,7 @@ END
     contains "$(cat "$ROOT/scripts/manual/report.md")" 'PENSTOCK_REPORT_COMMAND=name'
 }
 
-@test "doctor tells who else may write to the library, or to a directory that leads there" {
+@test "doctor names other users who may write to the library, or to a directory that leads there" {
     mkdir -p "$WORK/opt/lib"
     cp "$PENSTOCK_SO" "$BUILD"/penstock-{settings,doctor} opt/lib/
     doctor() { run with_device "$PENSTOCK" doctor --library "$WORK/opt/lib/libpenstock.so"; }
@@ -250,7 +256,7 @@ END
     doctor
     ended_with 1
     contains "$output" "^problem: library: $WORK/opt is writable by all users - "
-    chmod 1777 opt # as /tmp
+    chmod 1777 opt # like /tmp
     doctor
     ended_with 0
     chmod 775 opt
@@ -264,7 +270,7 @@ END
         ended_with 0
         contains "$output" "^note: library: $WORK/opt/lib belongs to user 65534 - "
     fi
-    # Behind a link as well.
+    # The same behind a link.
     mkdir -m 777 elsewhere
     mv opt/lib/* elsewhere/
     ln -s ../../elsewhere/libpenstock.so opt/lib/libpenstock.so

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# The examples of scripts/examples, run as they are. There is no torch here and no cluster: `torchrun`, `accelerate`, `srun` and `python3` are stand-ins on
-# PATH, which take the options that the real ones have and no others, and start the sample trainer with the environment that the real ones give.
+# The examples of scripts/examples, run as they are. There is no torch here and no cluster.
+# `torchrun`, `accelerate`, `srun` and `python3` are stand-ins on PATH. They take only options that
+# the real ones have, and start the sample trainer with the environment that the real ones give.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -13,20 +14,21 @@ setup() {
 
 EXAMPLES=$ROOT/scripts/examples
 
-# stand_in NAME: a program of that name on PATH, from standard input
+# stand_in NAME: makes a program of that name on PATH, from standard input.
 stand_in() {
-    rm -f "bin/$1" # which may be a link to what must stay as it is
+    rm -f "bin/$1" # it may be a link to a file that must not change
     { echo '#!/bin/bash' && cat; } >"bin/$1"
     chmod +x "bin/$1"
 }
 
-# What the real ones take and give is from torchrun's manual (torch.distributed.run); Accelerate 1.15's commands/launch.py and utils/launch.py; the
-# manual pages of Slurm 22.05.
+# The options and environments are from torchrun's manual (torch.distributed.run); Accelerate 1.15's
+# commands/launch.py and utils/launch.py; the manual pages of Slurm 22.05.
 # shellcheck disable=SC2153 # names of the helpers'
 make_stand_ins() {
     mkdir -p bin
     ln -s "$PENSTOCK" bin/penstock
-    # A script is trained by the sample, and must be there; anything else is for the real Python.
+    # The sample trains in place of a script, which must exist. Any other call goes to the real
+    # Python.
     stand_in python3 <<END
 case \$1 in
 *.py)
@@ -39,7 +41,7 @@ case \$1 in
 *) exec "$(type -P python3)" "\$@" ;;
 esac
 END
-    # start_ranks N COMMAND...: as torch's elastic agent starts them
+    # start_ranks N COMMAND...: starts them as torch's elastic agent does.
     cat >bin/ranks <<'END'
 start_ranks() {
     local processes=$1 rank pids=() rc=0
@@ -79,10 +81,11 @@ while [[ "\$1" == -* ]]; do
     esac
 done
 [ "\$multi" != yes ] || start_ranks "\$processes" "\$@"
-# One process, whatever was asked for: its launcher for that has no ranks to give.
+# One process in any case: its launcher for that gives no ranks.
 env ACCELERATE_MIXED_PRECISION=bf16 OMP_NUM_THREADS=1 python3 "\$@"
 END
-    # sbatch copies the script, and starts the copy where it was called, with the options of the script's head and then those of its own.
+    # sbatch copies the script and starts the copy in the caller's directory, with the options of
+    # the script's head and then its own.
     stand_in sbatch <<'END'
 for option in $(sed -n 's/^#SBATCH //p' "${@: -1}") "${@:1:$#-1}"; do
     case $option in
@@ -124,13 +127,15 @@ exit $rc
 END
 }
 
-# example VARIABLE=VALUE... COMMAND...: with the stand-ins, and device memory for half of what the trainer needs
+# example VARIABLE=VALUE... COMMAND...: runs it with the stand-ins, and device memory for half of
+# the trainer's need.
 example() {
     PATH=$WORK/bin:$PATH run_sim PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET="$(share 55)" PENSTOCK_HOST_BUDGET=50% OUT="$WORK/out" "$@"
 }
 
-# trained NAME REPORT RANK PROCESSES LOCAL: one process was managed in less memory, had plain's results, and knew its place in the job and its share of
-# the host's memory: what a process alone has, by LOCAL
+# trained NAME REPORT RANK PROCESSES LOCAL: one process was managed in less memory and had plain's
+# results. It knew its place in the job and its share of the host's memory: that of a process alone,
+# divided by LOCAL.
 trained() {
     equal "$(plain | grep -v '^allocated')" "$(cat "printed.$1")" "losses and gradients of $1"
     equal "null $3 $4" "$(jq -r '"\(.stands_aside) \(.rank) \(.processes)"' "$2")" "stands aside, rank and processes"
@@ -140,14 +145,15 @@ trained() {
     LEDGER=$WORK/ledger.$1 sound
 }
 
-# The bound on the slab of a process that has the machine to itself. Asked for once a file.
+# The slab's limit for a process that has the machine to itself, computed once a file.
 whole_slab() {
     local kept=$BATS_FILE_TMPDIR/whole
     [ -s "$kept" ] || { REPORT=$kept.json run_penstock PENSTOCK_HOST_BUDGET=50% "${TRAINER[@]}" && jq .slab.limit_bytes "$kept.json" >"$kept"; }
     cat "$kept"
 }
 
-# all_trained N [LOCAL]: every process of such a job, and no other; the table of all came last
+# all_trained N [LOCAL]: every process of such a job trained, and no other; the table of all came
+# last.
 all_trained() {
     local rank
     ended_with 0
@@ -160,12 +166,12 @@ all_trained() {
     contains "${lines[-1]}" '^ *all '
 }
 
-@test "a torch script on one GPU, and a program of one's own" {
+@test "train.sh trains a torch script on one GPU, or a script of one's own" {
     example "$EXAMPLES/train.sh"
     ended_with 0
     trained alone out/report.json null 1 1
     contains "$(cat arguments.alone)" '/tests/gpu/transformer\.py$'
-    # One's own script, with arguments that are nobody else's business; without the command on PATH the tree's is used.
+    # One's own script, with arbitrary arguments. Without the command on PATH the tree's is used.
     rm -f printed.alone bin/penstock
     touch train.py
     example "$EXAMPLES/train.sh" train.py --budget 'a b'
@@ -174,7 +180,7 @@ all_trained() {
     equal "train.py,--budget,a b" "$(paste -sd, arguments.alone)" "arguments"
 }
 
-@test "torchrun: each rank is managed and tells of itself" {
+@test "with torchrun each rank is managed and has its own report" {
     mkdir out
     touch out/report.rank7.json # of a larger job before
     example "$EXAMPLES/torchrun.sh"
@@ -186,7 +192,7 @@ all_trained() {
     equal "train.py,--epochs,2" "$(paste -sd, arguments.2)" "arguments"
 }
 
-@test "Slurm: each task is managed, and shares the memory of its own machine" {
+@test "with Slurm each task is managed and shares the memory of its own machine" {
     ln -s "$ROOT/tests" tests
     cp "$EXAMPLES/slurm.sbatch" .
     example sbatch slurm.sbatch
@@ -195,7 +201,7 @@ all_trained() {
     rm -r out
     example sbatch --nodes=2 slurm.sbatch
     all_trained 4 2
-    # And what a task of it sees, torch needs.
+    # Each task sees the variables that torch needs.
     stand_in python3 <<'END'
 [[ $1 == *.py ]] || exit 0
 echo "told $RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT"
@@ -207,7 +213,7 @@ END
     equal "told 0 0 4 node1 19711,told 1 1 4 node1 19711,told 2 0 4 node1 19711,told 3 1 4 node1 19711" "$(grep ^told <<<"$output" | sort | paste -sd,)"
 }
 
-@test "Accelerate: one process without ranks, several with" {
+@test "with Accelerate one process has no rank, and several have ranks" {
     example "$EXAMPLES/accelerate.sh"
     ended_with 0
     trained alone out/report.json null 1 1
@@ -216,7 +222,7 @@ END
     all_trained 2
 }
 
-@test "Lightning: one process, and several by torchrun" {
+@test "with Lightning one process runs alone, and torchrun starts several" {
     example "$EXAMPLES/lightning.sh"
     ended_with 0
     trained alone out/report.json null 1 1
@@ -225,22 +231,23 @@ END
     all_trained 2
 }
 
-@test "where training fails, the example fails with its status" {
+@test "when training fails, the example fails with its status" {
     local script
     touch failing.py
     for script in train torchrun accelerate lightning; do
         example "$EXAMPLES/$script.sh" failing.py
         ended_with 7
     done
-    # No tests/gpu where this is submitted.
+    # There is no tests/gpu in the directory of this submission.
     example sbatch "$EXAMPLES/slurm.sbatch"
     ended_with 2
     lacks "$output" 'no report|penstock: '
 }
 
-# --- the C program ---------------------------------------------------------------------------------------------------------------------------
+# --- the C program --------------------------------------------------------------------------------
 
-# The kernels' own text as functions of the host, which the simulated device runs in place of what nvcc makes of them: a thread takes all items.
+# The kernels' own text as host functions, which the simulated device runs in place of nvcc's code:
+# one thread takes all items.
 host_kernels() {
     {
         cat <<'END'
@@ -276,12 +283,13 @@ END
     g++ -std=c++17 -O2 -Wall -Werror -shared -fPIC "-I$ROOT" -o host_kernels.so host_kernels.cc
 }
 
-@test "the C program compiles by the line that it names, and its layers and steps are what it says" {
+@test "the C program compiles with the command that it names, and its layers and steps are recognised" {
     requires nvcc
     local compile trainer=(env "LD_PRELOAD=$WORK/host_kernels.so" ./trainer 6 1024 64 12)
     ln -s "$ROOT/include" "$ROOT/scripts" .
     compile=$(sed -n 's/^ \* *\(nvcc .*\)$/\1/p' "$EXAMPLES/c-program/trainer.cu")
-    # What the simulated device wants of any program: the shared runtime, and a cubin that CUPTI's simulation can show.
+    # The simulated device needs of any program the shared runtime, and a cubin that CUPTI's
+    # simulation can show.
     PATH=$TOOLKIT/bin:$PATH NVCC_APPEND_FLAGS='-cudart shared -compress-mode none -arch=sm_90' bash -c "$compile"
     host_kernels
     run_sim "${trainer[@]}"
@@ -294,20 +302,22 @@ END
     ended_with 0
     equal "$losses" "$(grep -v '^penstock: ' <<<"$output")" "losses"
     at_least 1 "$(report evictions)" "evictions"
-    # A step of so few launches is learnt because the program marks it; its layers have the names that it gave them.
+    # A step of so few launches is learnt because the program marks it. Its layers have the
+    # program's names.
     at_least 5 "$(report plan.steps)" "steps under a plan"
     equal "layer 0 forward,layer 1 forward,layer 5 backward,layer 0 backward" \
         "$(report plan.layers | jq -r '[.[] | select(.number != null)] | [.[0], .[1], .[6], .[-1]] | map("\(.name) \(.number) \(.direction)") | join(",")')"
 }
 
-# --- what can't be run here --------------------------------------------------------------------------------------------------------------------
+# --- examples that can't run here -----------------------------------------------------------------
 
-# instructions: the Containerfile's, each in a line
+# instructions: prints the Containerfile's instructions, one a line.
 instructions() { sed -e ':a' -e '/\\$/N' -e 's/\\\n//' -e ta "$EXAMPLES/Containerfile" | grep -E '^[A-Z]+ '; }
 
-@test "the Containerfile copies what is there, installs packages that exist, and asks the command for what it has" {
+@test "the Containerfile copies existing files, installs existing packages, and uses existing commands and options" {
     local word words from package known
-    # Stages begin at an image; the second takes what the first has made, by the name that make gives it.
+    # Each stage begins with an image. The second copies the package of the first, by the name that
+    # make gives it.
     equal "FROM debian:bookworm-slim AS build,FROM debian:bookworm-slim" "$(instructions | grep '^FROM' | paste -sd,)" "stages"
     equal '' "$(instructions | grep -vE '^(FROM|RUN|COPY|WORKDIR|ENV|ENTRYPOINT|CMD) ')" "other instructions"
     while read -ra words; do
@@ -319,7 +329,7 @@ instructions() { sed -e ':a' -e '/\\$/N' -e 's/\\\n//' -e ta "$EXAMPLES/Containe
             esac
         done
     done < <(instructions | grep '^COPY')
-    # All that the build reads is copied: each directory and file of the top level.
+    # Every input of the build is copied: each directory and file of the top level.
     for word in $(cd "$ROOT" && echo *); do
         [ "$word" = build ] || contains "$(instructions | grep '^COPY')" " $word( |$)"
     done
@@ -330,17 +340,17 @@ instructions() { sed -e ':a' -e '/\\$/N' -e 's/\\\n//' -e ta "$EXAMPLES/Containe
         grep -qxF "$package" <<<"$known" || [ -n "$(apt-cache show "$package" 2>/dev/null)" ] || [ "$package $(apt-cache show libc6 2>&1 | wc -l)" = "make 0" ] ||
             equal "a package: $package" "none that set-up or Debian knows"
     done
-    # What make wheel says it made is where the image looks for it.
+    # The image looks for the wheel where make wheel puts it.
     contains "$(cat "$ROOT/Makefile")" '^packages := \$\(OUT\)/packages$'
     contains "$(instructions)" '^RUN scripts/dev/setup build && make wheel$'
     contains "$(instructions)" '/tmp/packages/penstock-\*\.whl && penstock --version'
-    # And the command lines of its head, and what it starts, are the command's.
+    # The commands in its head, and the one it starts, are the command's.
     contains "$("$PENSTOCK" --help)" "^  $(instructions | sed -nE 's/^CMD \["(\w+)"\]$/\1/p') "
     contains "$("$PENSTOCK" run --help)" '^  --budget '
     contains "$(cat "$EXAMPLES/Containerfile")" '^# +podman run .* penstock run --budget 60% -- python3 train\.py$'
 }
 
-@test "every example is in the table, and every line of the table is an example" {
+@test "the table lists exactly the existing examples" {
     local path
     equal "$(cd "$EXAMPLES" && for path in *; do [ "$path" = README.md ] || echo "$path"; done)" \
         "$(sed -nE 's/^\| \[([^]]+)\]\(.*/\1/p' "$EXAMPLES/README.md" | sort)" "files"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# The `penstock` command: what it checks, what it starts, and what doctor finds.
+# The `penstock` command: its checks, the started programs, and doctor's findings.
 
 load ../../lib/helper
 
@@ -9,7 +9,7 @@ setup() {
     requires plain
 }
 
-# --- help and versions -----------------------------------------------------------------------------------------------------------------------
+# --- help and versions ----------------------------------------------------------------------------
 
 @test "help is on stdout, for the command and each subcommand" {
     local arguments
@@ -28,18 +28,18 @@ setup() {
     ended_with 0
     equal "$("$BUILD/penstock-settings" list | cut -f1)" "$(grep -E '^PENSTOCK_' <<<"$output")" "names"
     equal '' "$(awk 'length > 80' <<<"$output")" "lines of more than 80 columns"
-    # Fields that are empty shift no others: a setting without a unit, and one without a default.
+    # Empty fields shift no others: a setting without a unit, and one without a default.
     contains "$(grep -A 20 -x PENSTOCK_GUARD <<<"$output")" '^      auto, host or unmap; default auto$'
     contains "$(grep -A 20 -x PENSTOCK_CUPTI <<<"$output")" '^      the absolute path of libcupti\.so, or its name for the loader to find$'
 }
 
-@test "the version is the header's" {
+@test "the version is that of the header" {
     run "$PENSTOCK" --version
     ended_with 0
     contains "$(cat "$ROOT/include/penstock/version.h")" "\"${output#penstock }\""
 }
 
-@test "wrong use is one line and status 2" {
+@test "wrong arguments give one line and status 2" {
     for arguments in '' 'frobnicate' 'run' 'run --' 'run --frobnicate' 'run --budget' 'run --set nonsense -- true' 'doctor now' \
         'help nonsense' 'help run plan'; do
         # shellcheck disable=SC2086 # words
@@ -50,7 +50,7 @@ setup() {
     done
 }
 
-# refused PATTERN ARGUMENT...: in one line, with status 2
+# refused PATTERN ARGUMENT...: the command is refused in one line, with status 2.
 refused() {
     local pattern=$1
     shift
@@ -58,7 +58,7 @@ refused() {
     ended_with 2 && equal 1 "${#lines[@]}" "lines for: penstock $*" && contains "$output" "^penstock: $pattern"
 }
 
-@test "an option without its value, and a file that is none: what is missing, and whose help tells more" {
+@test "a missing value or an invalid file is named, with the help to read" {
     local words
     for words in 'run --budget' 'run --library' 'verify --steps' 'advise --keep' 'doctor --library' 'top --library' 'plan --library' 'plan recording --budget' \
         'plan recording --policy' 'report -o' 'report --output'; do
@@ -75,9 +75,9 @@ refused() {
     equal "$("$PENSTOCK" --help)" "$("$PENSTOCK" help help)" "help of help"
 }
 
-# --- run: settings ---------------------------------------------------------------------------------------------------------------------------
+# --- run: settings --------------------------------------------------------------------------------
 
-@test "a bad setting is named, and the command is not started" {
+@test "a bad option is named, and the command is not started" {
     local option
     for option in --budget=lots --budget=-1 --host-budget=none --min-span=small --guard=dog --log=loud --set=FROBNICATE=1 \
         --report=/nonexistent/report.json; do
@@ -91,20 +91,20 @@ refused() {
     done
 }
 
-@test "a bad setting in the environment stops it too" {
+@test "a bad setting in the environment also stops the command" {
     PENSTOCK_BUDGET=lots run_command run -- touch started
     ended_with 2
     contains "$output" 'PENSTOCK_BUDGET=lots'
     [ ! -e started ]
 }
 
-@test "every bad setting is named, each in a line" {
+@test "every bad setting is named, one a line" {
     PENSTOCK_GUARD=dog run_command run --budget lots -- true
     ended_with 2
     equal 2 "${#lines[@]}" lines
 }
 
-@test "options become variables and win over the environment" {
+@test "options become variables and override the environment" {
     PENSTOCK_BUDGET=1GiB run_command run --budget 2GiB --host-budget=3GiB --min-span 4MiB --guard unmap --report "$WORK/r.json" \
         --log info --set GRACE=5 --set PENSTOCK_RESERVE=1GiB -- env
     ended_with 0
@@ -113,15 +113,15 @@ refused() {
     done
 }
 
-@test "an empty option is a slip, not the default" {
+@test "an empty option is an error, not the default" {
     run_command run --budget '' -- touch started
     ended_with 2
     [ ! -e started ]
 }
 
-# --- run: the command ------------------------------------------------------------------------------------------------------------------------
+# --- run: the command -----------------------------------------------------------------------------
 
-@test "arguments arrive as they were given" {
+@test "arguments are passed on unchanged" {
     run_command run -- printf '<%s>\n' 'two words' '*' '' '--budget' "quote'd"
     ended_with 0
     equal "<two words>
@@ -131,28 +131,28 @@ refused() {
 <quote'd>" "$output"
 }
 
-@test "the command's status is its own" {
+@test "the command's status is passed on" {
     run_command run -- sh -c 'exit 7'
     ended_with 7
-    # A shell between would show 128 + 9.
+    # A shell in between would show 128 + 9.
     run with_device bash -c '"$0" run --library "$1" -- sh -c "kill -9 \$\$"; echo "status $?"' "$PENSTOCK" "$PENSTOCK_SO"
     contains "$output" 'status 137'
 }
 
-@test "the command takes the launcher's place" {
+@test "the command replaces the launcher's process" {
     run with_device bash -c 'echo $$; exec "$0" run --library "$1" -- sh -c "echo \$\$"' "$PENSTOCK" "$PENSTOCK_SO"
     ended_with 0
     equal "${lines[0]}" "${lines[1]}" "process id"
 }
 
-@test "a command that is not there is status 127" {
+@test "a missing command gives status 127" {
     bats_require_minimum_version 1.5.0
     run -127 with_device "$PENSTOCK" run --library "$PENSTOCK_SO" -- ./no-such-trainer
     equal 1 "${#lines[@]}" lines
     contains "$output" 'no-such-trainer: command not found'
 }
 
-@test "the library is appended to what is preloaded already, once" {
+@test "the library is appended to LD_PRELOAD, once" {
     requires cc
     gcc -x c -shared -fPIC -o other.so - <<<'int penstock_test_other;'
     LD_PRELOAD=$WORK/other.so run_command run -- sh -c 'echo "$LD_PRELOAD"'
@@ -162,7 +162,7 @@ refused() {
     equal "$PENSTOCK_SO:$WORK/other.so" "$output"
 }
 
-@test "a library that is not there is said to be missing" {
+@test "a missing library is reported" {
     run "$PENSTOCK" run --library "$WORK/nowhere.so" -- touch started
     ended_with 1
     contains "$output" 'nowhere.so: no such library'
@@ -178,11 +178,11 @@ refused() {
     [ ! -e started ]
 }
 
-@test "Nsight Compute in front of the program: a line tells that the program runs without Penstock" {
+@test "with Nsight Compute in front of the program one line warns that it runs without Penstock" {
     local tool
     mkdir -p 'the bin'
     for tool in ncu nv-nsight-cu-cli; do
-        # As the real one: what it runs is not given LD_PRELOAD.
+        # Like the real one it clears LD_PRELOAD for the program that it runs.
         printf '#!/bin/bash\nwhile [[ "${1:-}" == -* ]]; do [ "$1" != --target-processes ] || shift; shift; done\nLD_PRELOAD= exec "$@"\n' >"the bin/$tool"
         chmod +x "the bin/$tool"
         run_command run -- "the bin/$tool" sh -c 'echo "preloaded: $LD_PRELOAD"'
@@ -193,9 +193,9 @@ refused() {
     done
 }
 
-# --- run: CUPTI ------------------------------------------------------------------------------------------------------------------------------
+# --- run: CUPTI -----------------------------------------------------------------------------------
 
-@test "CUPTI is left to the loader where it finds one" {
+@test "CUPTI is left to the loader when the loader finds one" {
     requires sim
     run_command run -- sh -c 'echo "cupti=$PENSTOCK_CUPTI"'
     equal 'cupti=' "$output"
@@ -203,7 +203,8 @@ refused() {
 
 @test "CUPTI is taken from the toolkit when the loader finds none" {
     requires sim
-    # Files that are no libraries: the loader looks no further, whatever this machine has installed.
+    # Files that are not libraries: the loader searches no further, whatever this machine has
+    # installed.
     mkdir -p path home/extras/CUPTI/lib64
     touch path/libcupti.so.12 path/libcupti.so.13
     ln -s "$SIM/libcuda.so.1" "$SIM/libcudart.so.13" path/
@@ -226,19 +227,19 @@ refused() {
     equal "$WORK/site/nvidia/cu13/lib/libcupti.so.13" "${lines[-1]}"
 }
 
-# wheel DIRECTORY: a CUPTI in it, as NVIDIA's wheels lay it out
+# wheel DIRECTORY: makes a CUPTI in it, laid out as in NVIDIA's wheels.
 wheel() {
     mkdir -p "$1/nvidia/x/lib"
     touch "$1/nvidia/x/lib/libcupti.so.13"
 }
 
-# cupti_of COMMAND...: the library that it would be given
+# cupti_of COMMAND...: sets `found` to the library that the command would be given.
 cupti_of() {
     run_command run -- "$@" -c 'import os; print(os.environ.get("PENSTOCK_CUPTI"))'
     ended_with 0 && found=${lines[-1]}
 }
 
-@test "no library, and no module, is taken out of the directory that one happens to be in" {
+@test "no library or module is taken from the current directory" {
     requires python
     wheel .
     wheel "$WORK/site"
@@ -246,11 +247,11 @@ cupti_of() {
     lacks "$found" 'nvidia/x'
     printf 'open("imported", "w")\n' >glob.py
     cupti_of python3
-    # Neither where an empty word of the path, or its own name, leads here.
+    # Nor when an empty word of the path, or the directory's own name, leads here.
     PYTHONPATH=":$WORK:.:" cupti_of python3
     lacks "$found" 'nvidia/x'
     [ ! -e imported ]
-    # A script has no other ones than its own modules; torchrun and the like begin one.
+    # A script has only its own modules; torchrun and the like start one.
     printf '#!/bin/bash\necho "$PENSTOCK_CUPTI"\n' >torchrun
     chmod +x torchrun
     run_command run -- ./torchrun
@@ -260,7 +261,7 @@ cupti_of() {
     [ ! -e imported ]
 }
 
-@test "of several CUPTIs the one is taken that Python finds first" {
+@test "of several CUPTIs the one that Python finds first is taken" {
     requires python
     wheel "$WORK/first"
     wheel "$WORK/second"
@@ -270,7 +271,7 @@ cupti_of() {
     equal "$WORK/second/nvidia/x/lib/libcupti.so.13" "$found"
 }
 
-@test "a toolkit that is named by a relative path is none to load a library from" {
+@test "no library is loaded from a toolkit that is named by a relative path" {
     requires sim
     mkdir -p path home/lib64
     touch path/libcupti.so.12 path/libcupti.so.13
@@ -281,14 +282,14 @@ cupti_of() {
     lacks "$output" 'cupti=home'
 }
 
-@test "a library that is named by a relative path is that of the directory where the command was given, or is refused" {
+@test "a relative library path counts from the command's directory, or is refused" {
     requires sim
     mkdir -p elsewhere
     touch policy.so libcupti.so.13
     run_command run --set POLICY=./policy.so --set CUPTI=./libcupti.so.13 -- sh -c 'cd elsewhere && echo "$PENSTOCK_POLICY $PENSTOCK_CUPTI"'
     ended_with 0
     equal "$WORK/./policy.so $WORK/./libcupti.so.13" "$output"
-    # Without the command nobody knows where that was.
+    # Without the command that directory is unknown.
     run env PENSTOCK_POLICY=./policy.so PENSTOCK_CUPTI=x/libcupti.so.13 "$BUILD/penstock-settings" check
     ended_with 2
     contains "$output" 'PENSTOCK_POLICY=\./policy\.so: expected plan, layers, lru or the absolute path of a shared object'
@@ -297,7 +298,7 @@ cupti_of() {
     ended_with 1
 }
 
-@test "a program is started once, whatever it is called" {
+@test "a program is started only once, whatever its name" {
     local name
     for name in python_job.sh python-trainer pythonic python2x python3.x python3. python31 pythonw3.11; do
         printf '#!/bin/bash\necho "ran with $#" >>runs\n' >"$name"
@@ -318,9 +319,9 @@ cupti_of() {
     equal $'the input is the program\'s\nstarted' "$output"
 }
 
-# --- doctor ----------------------------------------------------------------------------------------------------------------------------------
+# --- doctor ---------------------------------------------------------------------------------------
 
-# doctor_says STATUS PATTERN: and nothing but findings on stdout
+# doctor_says STATUS PATTERN: doctor's output has that finding, and only findings.
 doctor_says() {
     ended_with "$1"
     contains "$output" "$2"
@@ -338,14 +339,14 @@ doctor_says() {
     lacks "$output" '^problem'
 }
 
-@test "doctor: every problem and note says what to do" {
+@test "doctor: every problem and note names a remedy" {
     requires sim
     CUDASIM_VMM=0 CUDASIM_CUPTI_TAKEN=1 PENSTOCK_BUDGET=lots run_command doctor
     doctor_says 1 '^problem: '
     lacks "$(grep -E '^(problem|note): ' <<<"$output" | grep -v ' - ')" .
 }
 
-@test "doctor: a driver that is newer than what Penstock knows is a note" {
+@test "doctor: a driver newer than Penstock knows is a note" {
     requires sim
     CUDASIM_DRIVER_VERSION=13050 run_command doctor
     doctor_says 0 '^ok: driver: CUDA version 13\.5$'
@@ -353,22 +354,22 @@ doctor_says() {
     doctor_says 0 '^note: driver: its CUDA version is 14\.1, and this Penstock knows functions up to 13\.5 - '
 }
 
-@test "doctor: leaves nothing on the device" {
+@test "doctor leaves nothing on the device" {
     requires sim
     run_command doctor
     ended_with 0
     equal 0 "$(ledger 'leaks | add')"
 }
 
-@test "doctor: no driver is a problem" {
+@test "doctor: a missing driver is a problem" {
     requires sim
     mkdir path
-    : >path/libcuda.so.1 # not a library: the loader looks no further
+    : >path/libcuda.so.1 # not a library: the loader searches no further
     run env LD_LIBRARY_PATH="$WORK/path" "$PENSTOCK" doctor --library "$PENSTOCK_SO"
     doctor_says 1 '^problem: driver: '
 }
 
-@test "doctor: no device is a problem" {
+@test "doctor: a missing device is a problem" {
     requires sim
     CUDASIM_NO_DEVICE=1 run_command doctor
     doctor_says 1 '^problem: (driver|device)'
@@ -386,7 +387,7 @@ doctor_says() {
     doctor_says 1 '^problem: device 0: host-backed addresses'
 }
 
-@test "doctor: CUPTI taken by another is a problem to who insists on it" {
+@test "doctor: CUPTI taken by another subscriber is a problem only under PENSTOCK_TRACER=cupti" {
     requires sim
     CUDASIM_CUPTI_TAKEN=1 run_command doctor
     doctor_says 0 '^note: CUPTI: another subscriber .* hooks the driver'
@@ -396,7 +397,7 @@ doctor_says() {
     doctor_says 0 '^ok: CUPTI: not used'
 }
 
-@test "doctor: a tool announced in the environment is a problem to who insists on CUPTI" {
+@test "doctor: a tool announced in the environment is a problem only under PENSTOCK_TRACER=cupti" {
     requires sim
     CUDA_INJECTION64_PATH=/opt/tool.so run_command doctor
     doctor_says 0 '^note: subscriber: CUDA_INJECTION64_PATH=/opt/tool.so'

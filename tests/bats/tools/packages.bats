@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# What is made of the tree for others: manual pages, completions, and packages. Each is held to what the command itself says and takes.
+# Products of the tree for others: manual pages, completions, and packages. Each is compared with
+# the command's own texts and options.
 
 load ../../lib/helper
 
@@ -10,29 +11,30 @@ setup() {
 
 SUBCOMMANDS='run verify advise doctor plan summary report top'
 
-# make for this tree, as a person would call it
+# Runs make for this tree, as a person would.
 make_here() { env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory DEBUG= OUT="${BUILD#"$ROOT"/}" "$@"; }
 
-# --- help and manual pages -------------------------------------------------------------------------------------------------------------------
+# --- help and manual pages ------------------------------------------------------------------------
 
-@test "each help fits on a screen, and is one form" {
+@test "each help fits on a screen and has the common form" {
     local subcommand
     for subcommand in '' $SUBCOMMANDS; do
-        # shellcheck disable=SC2086 # none for the command itself
+        # no word for the command itself
         run "$PENSTOCK" help $subcommand
         ended_with 0
         at_most 40 "${#lines[@]}" "lines of help $subcommand"
         equal '' "$(awk 'length > 80' <<<"$output")" "wide lines"
-        # Else the page and the completions would take it for something else: lists are indented by two, what goes on by eight or more.
+        # Otherwise the page and the completions would misread it: lists are indented by two,
+        # continued lines by eight or more.
         equal '' "$(grep -E '^( | {3,6})[^ ]' <<<"$output")" "indented otherwise"
         [ -z "$subcommand" ] || contains "$output" '^  --help +this text$'
     done
 }
 
-# options_of SUBCOMMAND: as its help lists them
+# options_of SUBCOMMAND: prints the options in its help.
 options_of() { "$PENSTOCK" help "$1" | grep -oE '^  --[a-z-]+' | tr -d ' ' | sort; }
 
-# page NAME: its source, with characters that troff would take for something else as they are
+# page NAME: prints its source, with the characters that troff escapes as they are.
 page() { sed -e 's/\\-/-/g' -e 's/\\(aq/'"'"'/g' -e 's/\\(ga/`/g' "$BUILD/man/$1"; }
 
 @test "penstock(1) and the helps have the same options" {
@@ -42,7 +44,7 @@ page() { sed -e 's/\\-/-/g' -e 's/\\(aq/'"'"'/g' -e 's/\\(ga/`/g' "$BUILD/man/$1
         equal "$(options_of "$subcommand")" \
             "$(page penstock.1 | sed -n "/^\.SS $subcommand\$/,/^\.S[SH] /p" | sed -nE 's/^\.B (--[a-z-]+).*/\1/p' | sort)" "options of $subcommand"
     done
-    # And its texts, word for word: what a list says is in lines of another length there.
+    # The texts match too, word for word; lists have other line lengths there.
     for subcommand in '' $SUBCOMMANDS; do
         # shellcheck disable=SC2086
         equal "$("$PENSTOCK" help $subcommand | sed 's/^usage://' | tr -s ' \n' '\n\n' | grep -v '^$' | sort)" \
@@ -51,12 +53,13 @@ page() { sed -e 's/\\-/-/g' -e 's/\\(aq/'"'"'/g' -e 's/\\(ga/`/g' "$BUILD/man/$1
     done
 }
 
-# in_section NAME: the lines of a section, or of a part of one; the synopsis counts to the description
+# in_section NAME: prints the lines of a section, or of a part of one; the synopsis belongs to the
+# description.
 in_section() { awk -v name="$1" '/^\.S[HS] / { inside = $2 == name || name == "DESCRIPTION" && $2 == "SYNOPSIS" } inside'; }
 
 @test "libpenstock(7), the help of settings and the table have the same variables and texts" {
     local name default accepted help
-    # The table's own source, for names.
+    # The names come from the table's own source.
     equal "$(sed -nE 's/^PS_SETTING\([a-z_]+, ([A-Z_]+),.*/PENSTOCK_\1/p' "$ROOT/shim/base/settings.def")" \
         "$(page libpenstock.7 | sed -nE 's/^\.B (PENSTOCK_[A-Z_]+)$/\1/p')" "variables"
     local text
@@ -66,14 +69,14 @@ in_section() { awk -v name="$1" '/^\.S[HS] / { inside = $2 == name || name == "D
     done < <("$BUILD/penstock-settings" list | tr '\t' '\037')
 }
 
-@test "libpenstock(7) has every page of the manual, with all that is code there" {
+@test "libpenstock(7) has every page of the manual, with all of its code" {
     local page word text
     text=$(page libpenstock.7 | sed -e 's/\\f[BIR]//g' -e 's/^\\&//' -e 's/\\e/\\/g')
     for page in "$ROOT"/scripts/manual/*.md; do
-        # Its heading is a section, that of the settings by the name that manual pages have for it.
+        # Its heading is a section; the section of the settings has the name usual in manual pages.
         contains "$text" "^\.SH $(sed -n '1s/^# //p' "$page" | sed 's/^Settings$/ENVIRONMENT/' | tr '[:lower:]' '[:upper:]')\$"
         equal '' "$(sed -n 's/^## //p' "$page" | while IFS= read -r word; do grep -qxF ".SS $word" <<<"$text" || echo "$word"; done)" "sections of ${page##*/} that are missing"
-        # Lines of the page are filled, those of code are not.
+        # Lines of the page are filled; lines of code are not.
         equal '' "$(sed '/settings: begin/,/settings: end/d' "$page" | grep -oE '`[^`]+`' | tr -d '`' | sort -u |
             while IFS= read -r word; do grep -qF -- "$word" <(tr '\n' ' ' <<<"$text") || echo "$word"; done)" "code of ${page##*/} that is missing"
         equal '' "$(sed -n 's/^    //p' "$page" | while IFS= read -r word; do grep -qxF -- "$word" <<<"$text" || echo "$word"; done)" "lines of code of ${page##*/} that are missing"
@@ -81,24 +84,25 @@ in_section() { awk -v name="$1" '/^\.S[HS] / { inside = $2 == name || name == "D
     lacks "$text" '\*\*|\]\('
 }
 
-@test "every option that a help lists is taken, and no other one" {
+@test "every option in a help is accepted, and no other one" {
     local subcommand option taken
     for subcommand in $SUBCOMMANDS; do
         for option in $(options_of "$subcommand"); do
-            # Neither a value nor a command: what is wrong is something else than the option.
+            # Neither a value nor a command is given: the error is about something other than the
+            # option.
             run "$PENSTOCK" "$subcommand" "$option"
             lacks "$output" 'no such option|unrecognized'
         done
         run "$PENSTOCK" "$subcommand" --frobnicate=1 something
         contains "$output" 'no such option|unrecognized'
     done
-    # What the launcher looks for is in one help or another.
+    # Every option that the launcher looks for is in some help.
     taken=$(grep -oE '^ +(-h \| )?--[a-z-]+( \| --[a-z=*-]+)*\)' "$PENSTOCK" | grep -oE -- '--[a-z-]+' | sort -u)
     at_least 15 "$(wc -l <<<"$taken")" "options in the launcher"
     equal '' "$(comm -23 <(echo "$taken") <({ for subcommand in $SUBCOMMANDS; do options_of "$subcommand"; done; } | sort -u))" "options that no help has"
 }
 
-@test "the pages are clean, for mandoc and for groff" {
+@test "the pages give no warning in mandoc or groff" {
     requires man
     local file
     for file in penstock.1 libpenstock.7; do
@@ -109,9 +113,10 @@ in_section() { awk -v name="$1" '/^\.S[HS] / { inside = $2 == name || name == "D
     done
 }
 
-# --- completion ------------------------------------------------------------------------------------------------------------------------------
+# --- completion -----------------------------------------------------------------------------------
 
-# completes LINE WORD...: what bash offers where the line ends, as readline calls it: words are parted by COMP_WORDBREAKS
+# completes LINE WORD...: bash offers these words at the end of the line, called as by readline:
+# words are split at COMP_WORDBREAKS.
 completes() {
     local line=$1 got
     shift
@@ -119,7 +124,7 @@ completes() {
         COMP_WORDBREAKS=${BREAKS-$' \t\n"\'><=;|&(:'}
         # shellcheck source=/dev/null
         source "$BUILD/completions/bash"
-        # shellcheck disable=SC2086 # parted as readline does, an equals sign by itself
+        # split as readline does, an equals sign by itself
         if [[ "$COMP_WORDBREAKS" == *=* ]]; then set -- ${line//=/ = }; else set -- $line; fi
         COMP_WORDS=("$@")
         [[ "$line" != *' ' ]] || COMP_WORDS+=('')
@@ -155,9 +160,9 @@ completes() {
     completes 'penstock run --report rep' report.json report.txt
     completes 'penstock run --set REPORT=report.j' report.json
     completes 'penstock summary report.json report.t' report.txt
-    # Where an equals sign does not break words, all of the word is replaced.
+    # Where an equals sign does not break words, the whole word is replaced.
     BREAKS=$' \t\n' completes 'penstock run --set=GUARD=h' --set=GUARD=host
-    # A wrong subcommand has nothing to offer, and nothing is said.
+    # A wrong subcommand has no completions, and no message is printed.
     completes 'penstock frobnicate ' ''
 }
 
@@ -168,21 +173,21 @@ completes() {
     PATH=$WORK:$PATH completes 'penstock run --budget 1GiB -- penstock-test-t' penstock-test-trainer
     PATH=$WORK:$PATH completes 'penstock run penstock-test-t' penstock-test-trainer
     completes 'penstock run -- penstock-test-trainer tra' train.py
-    # The command's own completion, where bash-completion can ask it.
+    # The command's own completion, where bash-completion can call it.
     _command_offset() { COMPREPLY=("offset $1"); }
     export -f _command_offset
     completes 'penstock run --budget 1GiB -- trainer --b' 'offset 5'
     completes 'penstock verify trainer --b' 'offset 2'
 }
 
-@test "what completion offers as a setting's value is accepted" {
+@test "values of settings that completion offers are accepted" {
     local name word
     at_least 15 "$("$BUILD/penstock-settings" words | grep -vc FILE)" words
     while IFS=$'\t' read -r name word; do
         [ "$word" = FILE ] || env "$name=$word" "$BUILD/penstock-settings" check
     done < <("$BUILD/penstock-settings" words)
     equal 'auto cupti hook' "$("$BUILD/penstock-settings" words | awk '$1 == "PENSTOCK_TRACER" { print $2 }' | paste -sd' ')"
-    # Enumerations in the helps are those of the settings.
+    # The helps list the same values as the settings.
     for name in guard policy; do
         equal "$("$BUILD/penstock-settings" words | awk -v name="PENSTOCK_${name^^}" '$1 == name && $2 != "FILE" { print $2 }' | paste -sd'|')" \
             "$("$PENSTOCK" help plan | sed -nE "s/^  --$name ([a-z|]+)\$/\1/p")" "$name of penstock plan"
@@ -190,7 +195,7 @@ completes() {
     equal 'auto|host|unmap' "$("$PENSTOCK" help run | sed -nE 's/^  --guard ([a-z|]+)$/\1/p')"
 }
 
-@test "a bash at a terminal completes" {
+@test "completion works in a bash at a terminal" {
     requires python
     cp "$BUILD/completions/bash" completion
     run python3 - <<'EOF'
@@ -238,9 +243,9 @@ EOF
     equal 'auto host unmap' "$(cut -f 1 <<<"$output" | sort | paste -sd' ')"
 }
 
-# --- for programs that are built against it ----------------------------------------------------------------------------------------------------
+# --- programs that are built against the library --------------------------------------------------
 
-# annotated: a program that pins an allocation by the annotation API, and says what came of it
+# annotated: writes a program that pins an allocation by the annotation API and prints the results.
 annotated() {
     cat >annotated.c <<'EOF'
 #include <dlfcn.h>
@@ -294,16 +299,17 @@ EOF
     contains "$output" '^pin 0 '
 }
 
-@test "the library has a version in its name, and none at its functions" {
+@test "the library has a version in its name, and its functions have none" {
     requires sim cc
     make_here install DESTDIR= PREFIX="$WORK/prefix"
     local major
     major=$(sed -n 's/^#define PENSTOCK_VERSION_MAJOR //p' "$ROOT/include/penstock/version.h")
     contains "$(objdump -p "$WORK/prefix/lib/libpenstock.so")" "SONAME +libpenstock\.so\.$major\$"
     equal "$WORK/prefix/lib/libpenstock.so.$major" "$(readlink -f "$WORK/prefix/lib/libpenstock.so")"
-    # CUDA's own references to the hooks have versions of CUDA's, or none: a version of ours would answer neither.
+    # CUDA's own references to the hooks have CUDA's versions, or none. A version of ours would
+    # satisfy neither.
     lacks "$(objdump -p "$PENSTOCK_SO")" '^Version definitions'
-    # Who links with it all the same asks for that name, and gets it.
+    # A program that does link with it asks for that name, and gets it.
     annotated
     gcc -o annotated annotated.c "-I$WORK/prefix/include" "-L$WORK/prefix/lib" -Wl,--no-as-needed -lpenstock -ldl
     contains "$(objdump -p annotated)" "NEEDED +libpenstock\.so\.$major\$"
@@ -312,12 +318,13 @@ EOF
     contains "$output" '^pin 0 '
 }
 
-# --- packages --------------------------------------------------------------------------------------------------------------------------------
+# --- packages -------------------------------------------------------------------------------------
 
-# made KIND: makes a package of this tree where nothing else is, and prints its path
+# made KIND: makes a package of this tree in an empty directory and prints its path.
 made() { DEBFULLNAME='A Tester' DEBEMAIL=tester@example.invalid make_here "$1" packages="$WORK/packages" | tail -n 1; }
 
-# trains COMMAND: that a `penstock` trains on the simulated device in half of plain's memory, with plain's results, by a library of its own
+# trains COMMAND: that `penstock` trains on the simulated device in half of plain's memory, with
+# plain's results, by its own library.
 trains() {
     local plain trainer=("$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=3)
     plain=$(CUDASIM_GRANULARITY=4096 with_device "${trainer[@]}")
@@ -327,7 +334,8 @@ trains() {
     at_least 1 "$(report evicted_bytes)" "bytes moved out"
 }
 
-# shows COMMAND: that a `penstock` makes a page of that run's report, with the charts' library that came with it
+# shows COMMAND: that `penstock` makes a page of that run's report, with its own copy of the charts'
+# library.
 shows() {
     rm -f report.html
     run "$1" report "$REPORT"
@@ -335,7 +343,7 @@ shows() {
     contains "$(cat report.html)" 'Chart\.js v3'
 }
 
-@test "the tarball has the committed sources, the same bytes twice, and builds by itself" {
+@test "the tarball has the committed sources, is reproducible, and builds by itself" {
     requires cc
     local first name
     [ -e "$ROOT/.git" ] || skip "not a checkout"
@@ -345,7 +353,7 @@ shows() {
     equal "$(git -C "$ROOT" ls-tree -r --name-only HEAD | sed "s|^|$name/|" | sort)" "$(tar -tzf "$first" | grep -v '/$' | sort)" "files"
     tar -xzf "$first"
     cd "$name"
-    # In the unpacked tree there is no git to ask: the sources and their dates say the same.
+    # The unpacked tree has no git: the same names and dates come from the sources.
     umask 077
     run env -u MAKEFLAGS -u MAKELEVEL make --no-print-directory dist
     ended_with 0
@@ -356,7 +364,7 @@ shows() {
         "^\.TH PENSTOCK 1 $(TZ=UTC git -C "$ROOT" log -1 --date=format-local:%F --format=%cd) \"Penstock ${name#penstock-}\" "
 }
 
-@test "the Debian package has what is installed, and works from where it lies" {
+@test "the Debian package has the installed files, and works from its own directory" {
     requires sim samples dpkg-deb dpkg-shlibdeps
     local package tree=$WORK/tree
     package=$(made deb)
@@ -365,10 +373,10 @@ shows() {
     package=$(made deb)
     cmp "$BATS_FILE_TMPDIR/${package##*/}" "$package"
     dpkg-deb -x "$package" "$tree"
-    # It is built with the flags of Debian's own builds, and of who adds to these.
+    # It is built with the flags of Debian's own builds, and with flags that a builder adds.
     contains "$(DEB_CPPFLAGS_APPEND=-DADDED make_here -n deb)" "/deb .*CFLAGS='.*-O2 .*CPPFLAGS='.* -DADDED' LDFLAGS='.*relro.*' install "
     contains "$(readelf -dW "$tree/usr/lib/penstock/libpenstock.so")" 'BIND_NOW|FLAGS_1.* NOW'
-    # What is installed with these directories, with Debian's places for documents.
+    # The files are those installed with these directories, with Debian's places for documents.
     make_here install DESTDIR="$WORK/stage" PREFIX=/usr LIBDIR=/usr/lib/penstock ZSHDIR=/usr/share/zsh/vendor-completions
     {
         (cd stage && find . ! -type d) | sed -E -e 's|(/man/man[17]/.*)|\1.gz|' -e 's|CHANGELOG.md|changelog.gz|' -e 's|/LICENSE|/copyright|'
@@ -391,21 +399,21 @@ shows() {
     shows "$tree/usr/bin/penstock"
 }
 
-@test "lintian has nothing to say about the Debian package" {
+@test "lintian has no complaint about the Debian package" {
     requires dpkg-deb dpkg-shlibdeps lintian
     local package
-    # The one that the test above made, unless this one runs alone.
+    # Uses the package of the test above, unless this test runs alone.
     package=$(compgen -G "$BATS_FILE_TMPDIR/*.deb" || made deb)
     run lintian --allow-root "$package"
     ended_with 0
     equal '' "$output"
 }
 
-@test "the wheel installs into an environment, trains from there, and goes without a trace" {
+@test "the wheel installs into an environment, trains from there, and uninstalls completely" {
     requires sim samples python pip
     local wheel needed
     wheel=$(made wheel)
-    # The tag promises the libc that the newest symbol asks for, and no newer one.
+    # The tag promises the libc of the newest symbol, and no newer one.
     needed=$(objdump -T "$PENSTOCK_SO" "$BUILD"/penstock-* | grep -oE 'GLIBC_2\.[0-9]+' | sort -uV | tail -n 1)
     contains "$wheel" "/penstock-[0-9.]+(\.dev0)?-py3-none-manylinux_2_${needed#GLIBC_2.}_$(uname -m)\.whl\$"
     cp "$wheel" .

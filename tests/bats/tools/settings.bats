@@ -1,18 +1,20 @@
 #!/usr/bin/env bats
-# PENSTOCK_* variables that can't be used: the command refuses to start, the preloaded library says so and goes on with the default.
+# PENSTOCK_* variables that can't be used: the command refuses to start. The preloaded library
+# prints a line and uses the default.
 
 load ../../lib/helper
 
 check_settings() { run env "$@" "$BUILD/penstock-settings" check; }
 
-# names VARIABLE=VALUE [ACCEPTED]: the only line of output names the variable, the value and what is accepted
+# names VARIABLE=VALUE [ACCEPTED]: the only line of output names the variable, the value and the
+# accepted values.
 names() {
     equal 1 "${#lines[@]}" lines
     [[ "$output" == "penstock: $1: "* ]] || equal "penstock: $1: ..." "$output"
     [ -z "${2:-}" ] || contains "$output" "$2"
 }
 
-@test "settings that can be used are passed over in silence" {
+@test "valid settings are accepted silently" {
     for setting in BUDGET=48GiB BUDGET=1.5GB BUDGET=60% BUDGET=0 BUDGET=auto BUDGET=unlimited BUDGET=1073741824 HOST_BUDGET=40% \
         MIN_SPAN=64KiB GUARD=unmap GUARD=host GUARD=auto TRACER=auto TRACER=cupti TRACER=hook POLICY=lru POLICY=plan LAYERS=nvtx:'layer *' 'RULES=exclude layer=3; include size>=4MiB' KEEP_LAST=0 GRACE=0 LOG=warn,residency:debug DISABLE=1 ALLOC_CONF=0 REPORT=report.json REPORT= TRACE=trace.json TRACE= TRACE=/dev/null \
         TEST_ANYTHING=x; do
@@ -22,7 +24,7 @@ names() {
     done
 }
 
-@test "a setting that can't be used is named with what is accepted" {
+@test "a bad setting is named with the accepted values" {
     local setting
     for setting in BUDGET=lots BUDGET=-1 BUDGET= BUDGET=nan BUDGET=48G BUDGET=101% BUDGET=1GiBs BUDGET=99999999TiB \
         BUDGET=18446744073709551616 HOST_BUDGET=unlimited RESERVE=-1MiB MIN_SPAN=0 MIN_SPAN=5%; do
@@ -40,17 +42,17 @@ names() {
     done
 }
 
-# wrong_value ACCEPTED: something that a setting can't be which says that it can be that
+# wrong_value ACCEPTED: prints a value that a setting with this text refuses, with the same text.
 wrong_value() {
     case $1 in
     *'can be written to' | *'can be appended to') echo /dev/null/nowhere ;;
     'the absolute path of '*) echo somewhere/else ;;
-    'the path of '*) head -c 5000 /dev/zero | tr '\0' x ;; # any that is not too long may be one
+    'the path of '*) head -c 5000 /dev/zero | tr '\0' x ;; # any path that is not too long is accepted
     *) echo '?' ;;
     esac
 }
 
-@test "a setting that can't be used: variable, value, what is accepted and what to do, for every one" {
+@test "the line for each bad setting names variable, value, accepted values and remedy" {
     local name default accepted value remedy
     while IFS=$'\037' read -r name _ default accepted _; do
         value=$(wrong_value "$accepted")
@@ -60,7 +62,7 @@ wrong_value() {
         [ -z "$default" ] || remedy+=" for the default, $default"
         equal 1 "${#lines[@]}" lines
         [[ "$output" == "penstock: $name=${value:0:100}"*": "*"expected $accepted"*"$remedy" ]] || equal "$name: expected $accepted ...$remedy" "$output"
-        # Preloaded the same line is said, and what is done about it.
+        # The preloaded library prints the same line, and its consequence.
         [ "$name" != PENSTOCK_BUDGET ] && [ "$name" != PENSTOCK_RULES ] || {
             local line=$output
             train "$name=$value"
@@ -70,7 +72,7 @@ wrong_value() {
     done < <("$BUILD/penstock-settings" list | tr '\t' '\037')
 }
 
-@test "a name that does not exist is said to be none, with the one that was meant" {
+@test "an unknown name is reported, with the setting that was probably meant" {
     check_settings PENSTOCK_BUGDET=48GiB
     ended_with 2
     # shellcheck disable=SC2016
@@ -89,12 +91,12 @@ wrong_value() {
         ended_with 2
         names "PENSTOCK_REPORT=$path" 'a file in a directory that can be written to \([A-Z]'
     done
-    touch report.json # one that is there is replaced
+    touch report.json # an existing report is replaced
     check_settings "PENSTOCK_REPORT=$WORK/report.json"
     ended_with 0
 }
 
-@test "what a value holds can't break the line" {
+@test "a value's characters can't break the line" {
     check_settings "PENSTOCK_BUDGET=$(printf 'a\nb\033[31m')"
     ended_with 2
     equal 1 "${#lines[@]}" lines
@@ -114,7 +116,7 @@ wrong_value() {
     ended_with 0
 }
 
-@test "the list has five columns, the Markdown table a row for each" {
+@test "the list has five columns, and the Markdown table a row for each setting" {
     run "$BUILD/penstock-settings" list
     ended_with 0
     equal '' "$(awk -F '\t' 'NF != 5 || $1 !~ /^PENSTOCK_[A-Z_]+$/' <<<"$output")" "rows of another shape"
@@ -135,10 +137,10 @@ wrong_value() {
     [ ! -e started ]
 }
 
-# The smallest trainer: its first CUDA call is what makes the library read and judge its settings.
+# The smallest trainer: at its first CUDA call the library reads and checks its settings.
 train() { run_penstock "$@" "$SAMPLES/mlp" --layers 2 --steps 2; }
 
-@test "preloaded, a bad setting is named once and the default is used" {
+@test "the preloaded library names a bad setting once and uses the default" {
     requires samples
     train PENSTOCK_LOG=warn
     ended_with 0
@@ -152,14 +154,14 @@ train() { run_penstock "$@" "$SAMPLES/mlp" --layers 2 --steps 2; }
     equal "$good" "$(grep -v '^penstock: ' <<<"$output")" "what the trainer prints"
 }
 
-@test "preloaded, an unwritable report is named and the program ends as it would have" {
+@test "the preloaded library names an unwritable report, and the program ends as usual" {
     requires samples
     train "PENSTOCK_REPORT=$WORK/nowhere/report.json"
     ended_with 0
     contains "$output" "^penstock: PENSTOCK_REPORT=$WORK/nowhere/report.json: expected the path of a file"
 }
 
-@test "preloaded into a program without CUDA, nothing is said, whatever the settings" {
+@test "the preloaded library prints nothing in a program without CUDA, whatever the settings" {
     run_penstock PENSTOCK_BUDGET=lots PENSTOCK_FROBNICATE=1 true
     ended_with 0
     equal '' "$output"

@@ -1,12 +1,13 @@
 #!/usr/bin/env bats
-# CUDA graphs: what a graph touches is known from its nodes and is there at each launch; nothing that Penstock does breaks a capture.
+# CUDA graphs: the memory that a graph touches is known from its nodes and is there at each launch.
+# No action of Penstock's breaks a capture.
 
 load ../../lib/helper
 load ../../lib/small_trainer
 
 setup() { helper_setup 60; }
 
-@test "graphs of kernels, fills and copies find their bytes, changed or not, under every budget, guard and tracer" {
+@test "kernels, fills and copies of graphs find their bytes, changed or not, under every budget, guard and tracer" {
     local case budget guard tracer
     while IFS=: read -r case budget guard tracer; do
         hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
@@ -19,7 +20,7 @@ setup() { helper_setup 60; }
     done < <(some_of 3 {graph,graph-nodes,graph-changes,graph-children}:{0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
 }
 
-@test "what a graph touches that a kernel launches is on the device and stays there, whatever was away when it was made or changed" {
+@test "memory of a graph that kernels launch is on the device and stays there, even if it was away before" {
     requires sim
     local budget guard tracer fits='a CUDA graph that kernels launch uses more than a budget of [0-9.]+ [a-zA-Z]+ has room for'
     while IFS=: read -r budget guard tracer; do
@@ -30,13 +31,14 @@ setup() { helper_setup 60; }
         said ${fits:+"$fits"}
         equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
     done < <(some_of 3 {0,10MiB,24MiB,100MiB}:{host,unmap,auto}:{cupti,hook})
-    # With room for it and no more it is brought, and the rest takes turns; once it is destroyed its memory leaves like any other.
+    # With just enough room the memory is brought, and the rest takes turns. Once the graph is
+    # destroyed its memory leaves like any other.
     hostile graph-by-kernel PENSTOCK_BUDGET=20MiB PENSTOCK_GUARD=unmap
     goes_on
     equal 0 "$(report accesses_on_slot)" "accesses to what there was no room for"
 }
 
-@test "a graph that a kernel launches and that can't be read keeps everything in its place, and it is said once" {
+@test "an unreadable graph that a kernel launches keeps all spans in place, and one line reports it" {
     requires sim
     local budget
     for budget in 10MiB 24MiB; do
@@ -47,7 +49,7 @@ setup() { helper_setup 60; }
     done
 }
 
-@test "a graph's own memory may be copied from and to before anybody knows it, and stays where it is" {
+@test "a graph's own memory may be used by copies before Penstock knows it, and stays where it is" {
     local budget guard tracer
     while IFS=: read -r budget guard tracer; do
         hostile graph-memory PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
@@ -59,7 +61,7 @@ setup() { helper_setup 60; }
     done < <(some_of 3 {0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
 }
 
-@test "the driver finds device pages where it looks at a graph's copies and fills, whatever is away, and however little there is room for" {
+@test "the driver finds device pages where it looks at a graph's copies and fills, under every budget and guard" {
     requires sim
     local case budget guard tracer
     for case in graph-children graph-changes; do
@@ -73,18 +75,19 @@ setup() { helper_setup 60; }
             done
         done
     done
-    # With memory enough there is nothing to show.
+    # With enough memory no stand-in is needed.
     hostile graph-children PENSTOCK_BUDGET=100MiB
     goes_on
     equal 0 "$(report stand_ins)" "pages that stood in for a slot"
-    # No pages to show, and then no mapping of them: what stays where it was is the driver's to refuse, or is shown the next time.
+    # No pages for a stand-in, and then no mapping of them. The driver may refuse addresses that
+    # stay on their slots, or they are shown the next time.
     hostile graph-children PENSTOCK_BUDGET=0 CUDASIM_FAULT=cuMemCreate@device:oom@1+
     ended_with 1
     contains "$output" "penstock: .*the driver may refuse"
     struck
 }
 
-@test "it does so beside what other streams were given, also where nothing may be asked of them while somebody captures" {
+@test "the driver finds device pages beside other streams' work, even if a capture forbids queries" {
     requires sim
     local case guard scheduler
     for case in graph-copies-{streams,legacy}; do
@@ -100,7 +103,7 @@ setup() { helper_setup 60; }
     done
 }
 
-@test "each call in which the driver looks finds device pages: nodes added and changed, in graphs and in executable ones, and captures" {
+@test "each call in which the driver looks at nodes finds device pages, in graphs, executables and captures" {
     requires sim cc
     build_probe looks "-L$SIM" -l:libcuda.so.1 <<'END'
 #define SPANS 24
@@ -165,7 +168,7 @@ int main(void)
     ACCEPTED(cuGraphInstantiate(&second, other, 0));
     EXPECT(away() && !cuGraphLaunch(second, stream));
     EXPECT(holds(span[1], 52, stream));
-    /* What is captured, and handed over to one that was made node by node. */
+    /* A captured graph, handed to an executable that was made node by node. */
     EXPECT(away());
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     CHECK(cudaMemcpyAsync(span[2], span[3], span_size(), cudaMemcpyDeviceToDevice, stream));
@@ -189,7 +192,7 @@ END
     done
 }
 
-@test "what a graph touches leaves between its launches, and is back for each" {
+@test "a graph's spans leave between its launches and are back for each" {
     hostile graph-nodes PENSTOCK_GUARD=unmap PENSTOCK_BUDGET=16MiB
     goes_on
     sound untouched
@@ -197,10 +200,11 @@ END
     at_least 20 "$(report reloads)" reloads
 }
 
-@test "a graph's launch is about what its nodes have then, not about what they had: with room for one launch's memory, none finds its own on the host" {
+@test "with room for one launch's memory, a graph's launch finds the spans of its present nodes on the device" {
     local tracer try
     for tracer in cupti hook; do
-        # Beside busy neighbours a launch may give up waiting for room, by time. So of three runs one must have no such launch.
+        # Beside busy neighbours a launch may give up waiting for room after a time limit. So one of
+        # three runs must have no such launch.
         for try in 1 2 3; do
             run_penstock PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET=24MiB PENSTOCK_GUARD=unmap PENSTOCK_TRACER=$tracer "$SAMPLES/hostile" graph-changes 16 4
             goes_on
@@ -215,7 +219,7 @@ END
     done
 }
 
-@test "a graph that uses more at once than there is room for is told of, once" {
+@test "a graph that uses more at once than there is room for is reported once" {
     hostile graph PENSTOCK_BUDGET=10MiB
     goes_on
     said 'a CUDA graph uses more at once than a budget of 10\.00 MiB has room for.*XLA_FLAGS='
@@ -235,9 +239,10 @@ END
     at_most 5 "$(report host_wait_ns | awk '{ printf "%d", $1 / 1e9 }')" "seconds of waiting for pages"
 }
 
-@test "a graph that can't be read holds everything where it is, and it is said once" {
+@test "a graph that can't be read holds all spans in place, and one line reports it" {
     requires sim
-    # Its copies and fills have been looked for by then: eight nodes, and one call for how many there are and one for all of them.
+    # Its copies and fills have been searched by then: eight nodes, one call for their number and
+    # one for all of them.
     for fault in cuGraphNodeGetType:error@9 cuGraphGetNodes:error@3 cuGraphKernelNodeGetParams_v2:error@1; do
         hostile graph CUDASIM_FAULT=$fault
         goes_on
@@ -245,7 +250,7 @@ END
         said "the nodes of a CUDA graph can't be read"
         equal "$(report graph_launches)" "$(report graph_launches_unknown)" "launches of a graph that could not be read"
     done
-    # One that changes into something that can't be read is unknown from then on.
+    # A graph that changes into an unreadable one is unknown from then on.
     hostile graph-nodes CUDASIM_FAULT=cuGraphNodeGetType:error@10
     goes_on
     struck
@@ -263,12 +268,13 @@ END
     equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
 }
 
-@test "memory that is freed on a stream of the allocator's own leaves no work in the capture that is not joined" {
+@test "a free on an allocator's own stream leaves no unjoined work in the capture" {
     requires sim cc
     build_probe frees <<'END'
 /*
- * As torch's allocator on cudaMallocAsync: what two streams have used is freed on a third one, which comes after both, and is joined when the capture
- * has ended, which is too late. OTHERS: so many more such streams, of which some are gone by then.
+ * As torch's allocator on cudaMallocAsync: memory that two streams have used is freed on a third
+ * one, which comes after both. It is joined after the end of the capture, which is too late. OTHERS
+ * is the number of further such streams, of which some are destroyed by then.
  */
 int main(void)
 {
@@ -286,7 +292,7 @@ int main(void)
     CHECK(cudaEventCreateWithFlags(&joined, cudaEventDisableTiming));
     CHECK(cudaDeviceSynchronize());
     for (int turn = 0; turn < 3; turn++) {
-        /* Frees of other captures, and of none, are nothing to this one. */
+        /* Frees of other captures, and outside captures, must not affect this one. */
         CHECK(cudaMallocAsync(&small, 64, freeing[7]));
         CHECK(cudaFreeAsync(small, freeing[7]));
         CHECK(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal));
@@ -310,10 +316,10 @@ int main(void)
         EXPECT(holds(span, 3, first));
         CHECK(cudaGraphExecDestroy(executable));
         CHECK(cudaGraphDestroy(graph));
-        CHECK(cudaStreamDestroy(freeing[0])); /* another one takes its place, maybe by the same handle */
+        CHECK(cudaStreamDestroy(freeing[0])); /* another stream takes its place, maybe with the same handle */
         CHECK(cudaStreamCreateWithFlags(&freeing[0], cudaStreamNonBlocking));
     }
-    /* What the program itself doesn't join is its own error. */
+    /* A stream that the program itself doesn't join is its own error. */
     CHECK(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal));
     CHECK(cudaEventRecord(forked, first));
     CHECK(cudaStreamWaitEvent(second, forked, 0));
@@ -335,7 +341,8 @@ END
             goes_on
             equal 3 "$(grep -c '^capture: cudaSuccess$' <<<"$output")" "captures that ended well, $tracer"
             contains "$output" '^own: cudaErrorStreamCaptureUnjoined$'
-            # What the capture allocates is beside the budget: who named one is told.
+            # The capture's allocation is outside the budget, and a line reports it to a user who
+            # named one.
             said 'memory that is allocated while a CUDA graph is captured'
         done
         run_probe frees OTHERS=$others PENSTOCK_BUDGET=auto
@@ -344,7 +351,7 @@ END
     done
 }
 
-@test "memory that is freed while a stream is captured, with many streams: the capture goes on, and the next owner comes after" {
+@test "with many streams, memory freed during a capture goes to its next owner in order, and the capture goes on" {
     requires sim cc
     build_probe many <<'END'
 static void CUDART_CB take_long(void *nothing)
@@ -394,7 +401,8 @@ END
                 run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_TRACER=$tracer PENSTOCK_BUDGET=$budget "PROBE_SPAN=$PROBE_SPAN" ./many $way
                 goes_on
                 contains "$output" '^capture: cudaSuccess$'
-                # A free that waits for the device gives addresses to whoever comes next; in stream order nobody waits for the other stream's copy.
+                # A free that waits for the device passes its addresses on. In stream order no
+                # request waits for the other stream's copy.
                 case $way in
                     at-once) contains "$output" '^again$' ;;
                     in-order) contains "$output" '^elsewhere$' ;;
@@ -405,11 +413,11 @@ END
     done
 }
 
-@test "a capture begun by whatever entry point is seen before anything is traced, and stays valid" {
+@test "a capture begun by any entry point is seen before tracing starts, and stays valid" {
     requires sim cc
-    # The wheels' toolkit has no stub of the driver: the driver itself will do.
+    # The wheels' toolkit has no stub of the driver, so the simulated driver itself is linked.
     build_probe begins "-I$ROOT" -include shim/cuda/newer_cuda.h "-L$SIM" -l:libcuda.so.1 <<'END'
-/* Under `auto` nothing is traced yet when the capture begins. */
+/* Under `auto` tracing has not started when the capture begins. */
 #undef cuStreamBeginCapture
 CUresult cuStreamBeginCapture(CUstream stream);
 CUresult cuStreamBeginCapture_ptsz(CUstream stream);
@@ -478,7 +486,7 @@ END
     done
 }
 
-@test "a capture that ends with its stream or its thread is over: what is allocated after it is a span, and what the stream did before is waited for" {
+@test "after a capture ends with its stream or thread, allocations are spans again and earlier work is waited for" {
     requires sim cc
     build_probe ends <<'END'
 #include <pthread.h>
@@ -513,7 +521,7 @@ int main(int count, char **ways)
         CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
         CHECK(cudaMemsetAsync(first, 9, span_size(), stream));
     }
-    if (*ways[1] == 'j') { /* one that has joined it goes first: nothing can join what it did */
+    if (*ways[1] == 'j') { /* a stream that has joined goes first: its work can't be joined any more */
         CHECK(cudaEventRecord(forked, stream));
         CHECK(cudaStreamWaitEvent(side, forked, 0));
         CHECK(cudaStreamDestroy(side));
@@ -550,7 +558,7 @@ END
     done
 }
 
-@test "while a blocking stream is captured what the legacy stream used last stays, and the capture is valid" {
+@test "while a blocking stream is captured spans last used on the legacy stream stay, and the capture is valid" {
     requires sim cc
     build_probe legacy <<'END'
 #include <pthread.h>

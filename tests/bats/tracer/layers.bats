@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# What a program tells Penstock about itself: the annotation API from C, C++ and Python, with Penstock and without; pinned spans and idle ones;
-# NVTX ranges by way of the injection library. Which layer a launch then is in is tests/unit/tracer/test_layer_markers.c and test_nvtx_layers.c.
+# A program's own information for Penstock: the annotation API from C, C++ and Python, with Penstock
+# and without; pinned spans and idle ones; NVTX ranges through the injection library.
+# tests/unit/tracer/test_layer_markers.c and test_nvtx_layers.c check the layer of a launch.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -10,7 +11,7 @@ setup() {
     requires samples nvcc cc
 }
 
-# annotated COMPILER [OPTION]...: a program that says all there is to say, from two threads
+# annotated COMPILER [OPTION]...: builds a program that uses every annotation, from two threads.
 annotated() {
     "$@" -Wall -Wextra -Werror -I"$ROOT/include" -I"$TOOLKIT/include" -o annotated -L"$TOOLKIT/lib64" -pthread -lcudart
 }
@@ -59,7 +60,7 @@ int main(void)
 END
 }
 
-@test "an annotated program runs with Penstock and without, linked with nothing" {
+@test "an annotated program runs with Penstock and without, and links no library for it" {
     local build
     for build in "gcc -std=c11 -x c -" "gcc -std=c11 -O2 -x c -" "g++ -std=c++17 -x c++ -" "gcc -fno-pie -no-pie -x c -"; do
         # shellcheck disable=SC2086 # words
@@ -75,7 +76,7 @@ END
     done
 }
 
-@test "from Python too" {
+@test "the annotations work from Python" {
     requires python
     cat >said.py <<END
 import sys
@@ -99,20 +100,27 @@ END
     equal 'True -2 -2 -2' "$output"
 }
 
-# keeper CASE: twelve spans with room for eight, used in turn. Prints how often span 0 was found off the device, by the driver's own word.
+# keeper CASE: twelve spans with room for eight, used in turn. Prints how often the driver's answer
+# was that span 0 is off the device.
 build_keeper() {
     build_probe libnv_keeper -I"$ROOT/include" <<'END'
 #include <dlfcn.h>
 #include <penstock/penstock.h>
 
-/* The driver's own answer: the program has the name of a library of NVIDIA's, whose look-ups are left as they are. */
+/*
+ * Asks the driver directly: the program has the name of a library of NVIDIA's, whose look-ups are
+ * left alone.
+ */
 static CUresult (*attribute_of)(void *, CUpointer_attribute, CUdeviceptr);
 
 static int on_host(const void *span)
 {
     unsigned type = 0;
 
-    /* For a moment after its pages went the addresses lead nowhere, and the driver knows nothing of them: it is not on the device either. */
+    /*
+     * For a moment after its pages are released the addresses lead nowhere, and the driver does not
+     * know them. The span is not on the device then either.
+     */
     return attribute_of(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)span) != CUDA_SUCCESS || type == CU_MEMORYTYPE_HOST;
 }
 
@@ -144,7 +152,7 @@ int main(int argc, char **argv)
             away += on_host(span[0]);
         }
         use(span[0], 0);
-        /* Used this moment: the last that would go, but for a hint. */
+        /* Just used: without a hint it would be the last to leave. */
         if (!strcmp(how, "hint")) EXPECT(penstock_hint_idle(span[0]) == 0);
         use(span[1], 1);
         use(span[2], 2);
@@ -160,11 +168,11 @@ END
 }
 keep() { run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_TRACER=cupti PENSTOCK_GRACE=0 PENSTOCK_POLICY=lru "PENSTOCK_BUDGET=$((8 * PROBE_SPAN))" "PROBE_SPAN=$PROBE_SPAN" ./libnv_keeper "$@"; }
 
-@test "a pinned span stays, until it is unpinned" {
+@test "a pinned span stays until it is unpinned" {
     build_keeper
     keep
     ended_with 0
-    contains "$output" '^away 1, soon 0$' # it does leave when nothing is said
+    contains "$output" '^away 1, soon 0$' # without annotations it does leave
     keep unpin
     ended_with 0
     contains "$output" '^away 1, soon 0$'
@@ -175,7 +183,7 @@ keep() { run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_TRACER=cupti PENSTOC
     sound
 }
 
-@test "a span that is said to be idle leaves first" {
+@test "a span with an idle hint leaves first" {
     build_keeper
     keep hint
     ended_with 0
@@ -184,7 +192,7 @@ keep() { run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_TRACER=cupti PENSTOC
     sound
 }
 
-@test "NVTX ranges come to Penstock where they are asked for, and only there" {
+@test "NVTX ranges come to Penstock only where the settings ask for them" {
     local good
     good=$(plain | grep -v '^allocated')
     train PENSTOCK_LOG=info 'PENSTOCK_LAYERS=nvtx:layer *'
@@ -194,7 +202,7 @@ keep() { run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_TRACER=cupti PENSTOC
     lacks "$output" 'NVTX ranges mark layers'
     train PENSTOCK_LOG=info PENSTOCK_LAYERS=api
     lacks "$output" 'NVTX ranges mark layers'
-    # Somebody else's injection library keeps them, and Penstock says that it finds none.
+    # Another injection library keeps the ranges, and Penstock reports that it finds no layers.
     train PENSTOCK_LAYERS=nvtx: "NVTX_INJECTION64_PATH=$WORK/theirs.so"
     right_results_beside_lines "$good"
     said "PENSTOCK_LAYERS=nvtx:\* finds no layers: NVTX_INJECTION64_PATH=$WORK/theirs.so receives the program's NVTX ranges"

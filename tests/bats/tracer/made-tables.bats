@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
-# Tables of addresses that kernels write on the device (tests/samples/made_tables.cu): whoever uses one names the table alone. What the sample prints stays the
-# same to the last bit in every order that the device may take, and nothing faults, under each guard. tests/bats/memory/ordering-rules.bats shows which rules that rests on.
+# Tables of addresses that kernels write on the device (tests/samples/made_tables.cu). A launch that
+# uses one names the table alone. The sample's output stays the same to the last bit in every order
+# of the device, and nothing faults, under each guard. tests/bats/memory/ordering-rules.bats shows
+# the rules that this needs.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -11,7 +13,7 @@ setup() {
     by_turn 2
 }
 
-# right PERCENT SEEDS OPTION... WORKLOAD...: these runs are right, and spans moved in them
+# right PERCENT SEEDS OPTION... WORKLOAD...: these runs are right, and spans moved in them.
 right() {
     local percent=$1 seeds=$2
     shift 2
@@ -23,33 +25,33 @@ right() {
 
 SOON=(tables-each tables-apart tables-long tables-beside tables-{apart,long,beside}-disguised)
 
-@test "what is used by a table soon after that was written is there" {
+@test "spans used by a table soon after it was written are there" {
     right 30-80 160 "${SOON[@]}"
 }
 
-@test "the same where hardly anything fits on the device, so that spans leave in their grace" {
+@test "spans used by a fresh table are there when hardly anything fits, so that spans leave in their grace" {
     right 4-30 120 --first 1001 "${SOON[@]}"
 }
 
-@test "the same with a thread for each stream" {
+@test "spans used by a fresh table are there with a thread for each stream" {
     right 10-80 40 --first 2001 --scheduler threads "${SOON[@]}"
 }
 
-@test "the same where plans are followed" {
+@test "spans used by a table are there while plans are followed" {
     right 20-80 60 --first 3001 --policy plan tables-plan tables-plan-disguised tables-once-plan
 }
 
-@test "the same where plans are followed and hardly anything fits, so that spans stay on their slots" {
+@test "spans used by a table are there under plans when hardly anything fits, so that spans stay on their slots" {
     right 9-19 120 --first 1001 --policy plan tables-plan-disguised
 }
 
-@test "what is used by a table long after that was written is there" {
+@test "spans used by a table long after it was written are there" {
     right 30-80 80 --first 4001 tables-once tables-later
     right 4-30 60 --first 5001 tables-once tables-later
     right 10-80 30 --first 6001 --scheduler threads tables-once tables-later
 }
 
-# made MODE [VARIABLE=VALUE]...: the sample under Penstock, in three fifths of its memory
+# made MODE [VARIABLE=VALUE]...: runs the sample under Penstock in three fifths of its memory.
 made() {
     local mode=$1
     shift
@@ -57,13 +59,13 @@ made() {
     ended_with 0 && contains "$output" '^ok$' && counted evictions
 }
 
-@test "each table is known that a kernel makes, by either tracer, and none of a program without any" {
+@test "each table that a kernel makes is known, by either tracer, and a program without tables has none" {
     local tracer
     for tracer in cupti hook; do
         # 24 products in each of six steps.
         made each PENSTOCK_TRACER=$tracer
         equal $((24 * 6)) "$(report made_tables)" "tables"
-        # One for each of the eight weights beside.
+        # Plus one for each of the eight weights.
         made once PENSTOCK_TRACER=$tracer
         equal $((8 + 24 * 6)) "$(report made_tables)" "tables of which some are made once"
         equal 0 "$(report pointer_tables)" "tables that were copied"
@@ -73,7 +75,7 @@ made() {
     equal 0 "$(report made_tables)" "tables of a trainer that has none"
 }
 
-@test "what the last launch of a grace uses by a table is there, though that launch needs room for more; what is captured meanwhile is no launch" {
+@test "spans that the last launch of a grace uses by a table are there, even beside a capture or a lack of room" {
     local case guard seed
     for case in table-grace-end table-beside-capture; do
         for guard in unmap host; do

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# NCCL: its calls are accesses to their buffers, which no kernel's parameters show, from before it launches until it has launched; what it keeps stays
-# where it is; and how its functions are found.
+# NCCL: its calls are accesses to their buffers, which no kernel's parameters show, from before NCCL
+# launches until it has launched. Memory that NCCL keeps stays where it is. And how NCCL's functions
+# are found.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -10,7 +11,8 @@ setup() {
     requires sim samples jq
 }
 
-# collectives CASE [VARIABLE=VALUE]...: a case of the sample under Penstock, six spans of 1 MiB with device memory for five
+# collectives CASE [VARIABLE=VALUE]...: runs a case of the sample under Penstock, six spans of 1 MiB
+# with device memory for five.
 collectives() {
     local case=$1
     shift
@@ -21,15 +23,16 @@ cases() { "$SAMPLES/collectives" --list | awk '{ print $1 }'; }
 
 nccl_names() { sed -nE 's/^PS_NCCL_(CALL|TRANSFER)\((\w+),.*/\2/p' "$ROOT/shim/cuda/nccl.def"; }
 
-# build_nccl_probe NAME [OPTION]...: as build_probe, with NCCL's interface and, unless told otherwise, linked with NCCL
+# build_nccl_probe NAME [OPTION]...: as build_probe, with NCCL's interface and, unless options are
+# given, linked with NCCL.
 build_nccl_probe() {
     local name=$1
     shift
     build_probe "$name" "-I$ROOT" -include "$ROOT/tests/cudasim/nccl/nccl.h" "-L$SIM" "-Wl,-rpath-link=$SIM" "${@:--l:libnccl.so.2}"
 }
 
-# --- right results ---------------------------------------------------------------------------------------------------------------------------
-@test "every case gives what it gives without Penstock, under scarce and ample memory, two guards and both tracers" {
+# --- right results --------------------------------------------------------------------------------
+@test "every case computes the same as without Penstock, under scarce and ample memory, two guards and both tracers" {
     local case budget guard tracer budgets='0 4MiB 100MiB'
     ! is_short || budgets=4MiB
     for case in $(LD_LIBRARY_PATH=$SIM cases); do
@@ -49,7 +52,7 @@ build_nccl_probe() {
     done
 }
 
-@test "gradients are summed under plans" {
+@test "gradients are summed correctly under plans" {
     collectives buckets PENSTOCK_BUDGET=7MiB
     goes_on
     sound untouched
@@ -59,7 +62,7 @@ build_nccl_probe() {
     equal 27 "$(report nccl_calls)" "calls of NCCL's"
 }
 
-@test "while nothing is traced calls hold their spans all the same, and tracing may begin in any of them" {
+@test "calls hold their spans even before tracing starts, and tracing may start in any of them" {
     local case
     for case in $(LD_LIBRARY_PATH=$SIM cases); do
         collectives "$case" PENSTOCK_BUDGET=auto PENSTOCK_RESERVE=1MiB CUDASIM_MEMORY=64MiB
@@ -72,14 +75,14 @@ build_nccl_probe() {
     done
 }
 
-@test "what cannot be had on the device is used on its slots" {
+@test "buffers that don't fit the device are used on their slots" {
     collectives group PENSTOCK_BUDGET=1MiB PENSTOCK_GUARD=unmap
     goes_on
     sound untouched
     counted accesses_on_slot
 }
 
-@test "communicators that don't block, however late their thread is" {
+@test "communicators that don't block work, however late their thread is" {
     local delay case
     for delay in 0 200 20000; do
         for case in nonblocking watched threads; do
@@ -91,7 +94,7 @@ build_nccl_probe() {
     done
 }
 
-@test "errors of NCCL's reach the program, and nothing is held after them" {
+@test "NCCL's errors reach the program, and no span is held after them" {
     collectives errors
     goes_on
     sound untouched
@@ -124,9 +127,10 @@ END
     counted evictions
 }
 
-# --- what NCCL keeps -------------------------------------------------------------------------------------------------------------------------
+# --- memory that NCCL keeps -----------------------------------------------------------------------
 @test "registered buffers keep their pages until they are deregistered or their communicator ends" {
-    # As many spans are registered as there is memory for; then others are made and used. way: until when the first are registered.
+    # As many spans are registered as there is memory for. Then others are made and used. `way`
+    # names the end of the registrations.
     build_nccl_probe keeps <<'END'
 enum { KEPT = 8, SPANS = 24 };
 
@@ -184,7 +188,7 @@ END
     done
 }
 
-@test "NCCL is told not to register by itself, unless the user says otherwise" {
+@test "NCCL is told not to register by itself, unless the user chooses otherwise" {
     run_penstock sh -c 'echo "${NCCL_GRAPH_REGISTER-(unset)}"'
     equal 0 "$output" "where the user says nothing"
     local value
@@ -198,8 +202,8 @@ END
     equal 0 "$output" "where only torch's settings are to be left alone"
 }
 
-# --- how its functions are found -------------------------------------------------------------------------------------------------------------
-@test "every call of the list is what a program's call reaches, and hides a real function" {
+# --- how its functions are found ------------------------------------------------------------------
+@test "every function of the list receives the program's calls and hides a real function" {
     build_probe who <<'END'
 #include <dlfcn.h>
 
@@ -228,7 +232,7 @@ END
     for name in "${names[@]}"; do contains "$output" " T $name\$"; done
 }
 
-# What each of the next three does with a look-up or a link of its own.
+# Used by each of the next three tests with a look-up or a link of its own.
 all_reduces() {
     cat <<'END'
 static int all_reduces(ncclResult_t (*reduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t),
@@ -249,7 +253,7 @@ static int all_reduces(ncclResult_t (*reduce)(const void *, void *, size_t, nccl
 END
 }
 
-@test "a program that opens NCCL and looks its functions up is seen" {
+@test "calls by a program that opens NCCL and looks its functions up are seen" {
     { all_reduces && cat <<'END'; } | build_nccl_probe opens -DNDEBUG
 #include <dlfcn.h>
 
@@ -274,7 +278,7 @@ END
     done
 }
 
-@test "an extension module that is linked with NCCL, loaded as Python loads it, is seen" {
+@test "calls by an extension module linked with NCCL and loaded as Python loads it are seen" {
     { printf '#include "%s"\n' "$ROOT/tests/lib/probe.h" "$ROOT/tests/cudasim/nccl/nccl.h" && all_reduces && cat <<'END'; } >extension.c
 int module(void) { return all_reduces(ncclAllReduce, ncclCommInitRank, ncclCommDestroy); }
 END
@@ -322,7 +326,7 @@ END
     goes_on
 }
 
-@test "without NCCL there is none: nothing is loaded, and our functions say that they can't" {
+@test "without NCCL no library is loaded, and our functions return an error" {
     build_probe none <<'END'
 #include <dlfcn.h>
 
@@ -345,8 +349,8 @@ END
     equal 0 "$output" "NCCL among the libraries that are needed"
 }
 
-# --- orders that a device may choose -----------------------------------------------------------------------------------------------------------
-@test "what NCCL computes is the same in every seed" {
+# --- orders that a device may choose --------------------------------------------------------------
+@test "NCCL's results are the same in every seed" {
     mapfile -t names < <("$ROOT/scripts/dev/seeds" --list | grep '^nccl')
     run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --first 700001 --seeds $((11 * $PENSTOCK_TEST_SEEDS / 200)) \
         --percent 10-100 "${names[@]}"

@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
-# Pointer tables in device memory, tensor maps among them: what was copied there from the host is known, and a launch that is given such a table is an
-# access to what it names. tests/bats/memory/ordering-rules.bats has these cases fail without it; tests/unit/kernels/test_pointer_tables.c has what is kept.
+# Pointer tables in device memory, tensor maps among them: addresses copied there from the host are
+# known, and a launch that is given such a table is an access to the spans that it names.
+# tests/bats/memory/ordering-rules.bats has these cases fail without that rule.
+# tests/unit/kernels/test_pointer_tables.c checks the kept tables.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -10,7 +12,7 @@ setup() {
     requires sim samples jq
 }
 
-@test "what kernels find through tables is there, under every budget, both guards and tracers" {
+@test "kernels find the right bytes through tables, under every budget, both guards and tracers" {
     local case budget guard tracer
     while IFS=: read -r case budget guard tracer; do
         hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
@@ -25,7 +27,8 @@ setup() {
         # Four copies in each of eight turns.
         equal 32 "$(report pointer_tables)" "tables"
         equal 0 "$(report pointer_tables_forgotten)" "tables forgotten"
-        # Each turn one table in one row, two rows and two slices; none that is copied on is counted again.
+        # In each turn one table in one row, two rows and two slices. A table that is copied on the
+        # device is not counted again.
         hostile table-moves PENSTOCK_TRACER=$tracer
         equal 40 "$(report pointer_tables)" "tables in rows"
         equal 0 "$(report pointer_tables_forgotten)" "tables forgotten"
@@ -38,7 +41,7 @@ setup() {
     done
 }
 
-@test "the cases that scripts/gpu/programs has, in one process with more spans, have as many tables as it wants" {
+@test "the cases of scripts/gpu/programs have the expected number of tables, in one process with more spans" {
     requires python
     local cases wanted
     read -r cases wanted < <(cd "$ROOT/scripts/gpu" && python3 -B -c 'import program_rows as p
@@ -55,7 +58,7 @@ print(p.TABLES, next(row.report["pointer_tables"] for row in p.ROWS if row.name 
     ended_with 1
 }
 
-@test "what kernels find through tables in host memory is there, under every budget, guard and tracer" {
+@test "kernels find the right bytes through tables in host memory, under every budget, guard and tracer" {
     local budget guard tracer
     while IFS=: read -r budget guard tracer; do
         hostile host-table PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
@@ -63,7 +66,7 @@ print(p.TABLES, next(row.report["pointer_tables"] for row in p.ROWS if row.name 
     done < <(some_of 3 {0,12MiB,24MiB,200MiB}:{auto,host,unmap}:{hook,cupti})
 }
 
-@test "a table in host memory that the host fills in each step is seen under a plan, from whenever on it is used" {
+@test "a table in host memory that the host fills in each step is seen under a plan, whenever its use begins" {
     local words right budget
     for words in mapped "mapped graph" "mapped since" "mapped since graph"; do
         run_sim "$SAMPLES/hidden" 60 $words
@@ -74,7 +77,7 @@ print(p.TABLES, next(row.report["pointer_tables"] for row in p.ROWS if row.name 
         { ended_with 0 && equal "$right" "$(grep -v '^penstock: ' <<<"$output")" "what it prints" && sound && counted evictions && counted plan.steps; } ||
             { echo "$words" >&2 && return 1; }
         equal 1 "$(grep -c 'a kernel is given host memory, .* maps every evicted span to its copy on the host' <<<"$output")" "lines about it"
-        # Each span that can move is guarded, those that are born in the step too.
+        # Each span that can move is guarded, including those that are born in the step.
         [[ $words = *since* ]] || equal "$(grep -c '^s ' step)" "$(grep -c '^s .* guarded$' step)" "guarded spans"
     done
 }
@@ -86,8 +89,9 @@ print(p.TABLES, next(row.report["pointer_tables"] for row in p.ROWS if row.name 
     lacks "$output" 'is given host memory'
 }
 
-@test "copies from where no processor can read are left alone" {
-    # The wrong direction, which the driver doesn't mind; and addresses of spans in device memory, which no copy brought from the host.
+@test "copies from memory that the processor can't read are left alone" {
+    # The wrong direction, which the driver tolerates; and addresses of spans in device memory that
+    # no copy brought from the host.
     build_probe directions "-L$SIM" -l:libcuda.so.1 <<'END'
 int main(void)
 {
@@ -147,8 +151,8 @@ int main(void)
     CHECK(cudaStreamCreate(&stream));
     CHECK(cudaMalloc((void **)&small, 4096));
     copy(small, table, sizeof table);              /* one */
-    copy_volume(small + 256, table, 8, 2);         /* a row each: two more */
-    copy(small + 1024, small, sizeof table);       /* on the device: none that is new */
+    copy_volume(small + 256, table, 8, 2);         /* one in each row: two more */
+    copy(small + 1024, small, sizeof table);       /* on the device: no new table */
     copy_volume(small + 2048, small, 8, 2);
     CHECK(cudaDeviceSynchronize());
     EXPECT(holds(table[0], 3, NULL) && holds(table[1], 4, NULL));

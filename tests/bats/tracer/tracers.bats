@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# The two tracers, CUPTI and functions in front of the driver's: they see the same, and the second needs no CUPTI. Look-ups of what is not ours
-# are what they are without Penstock.
+# The two tracers, CUPTI and functions in front of the driver's, see the same calls, and the second
+# needs no CUPTI. Look-ups of other functions work as without Penstock.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -9,7 +9,8 @@ setup() { helper_setup 60; }
 
 traced_names() { "$ROOT/scripts/dev/exports" list | grep -E '^cu[A-Z]' | grep -v '^cuFile'; }
 
-# build_finder: says in whose library a driver function lies that was looked up by dlsym and, without version and suffix, by cuGetProcAddress
+# build_finder: prints the library that has a driver function, by dlsym and, without version and
+# suffix, by cuGetProcAddress.
 build_finder() {
     build_probe finder <<'END_OF_C'
 #include <dlfcn.h>
@@ -20,7 +21,7 @@ static const char *library_of(void *function)
     return function && dladdr(function, &info) ? strrchr(info.dli_fname, '/') + 1 : "nowhere";
 }
 
-/* By the name that cuGetProcAddress takes: what it is called in cuda.h, and the newest. */
+/* By the name that cuGetProcAddress takes, as in cuda.h; returns the newest version. */
 static void *by_cuda(void *driver, const char *name)
 {
     CUresult (*get)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *) =
@@ -51,7 +52,7 @@ int main(int argc, char **argv)
 END_OF_C
 }
 
-@test "a look-up gives our function of that name under hook; under cupti those that trace are the driver's" {
+@test "under hook a look-up gives our function; under cupti traced functions are the driver's" {
     requires cc
     build_finder
     local names
@@ -67,7 +68,7 @@ END_OF_C
     ended_with 0
     equal $((${#names[@]} - hooks + 1)) "$(grep -cE '^\w+ libcuda\.so\S* ' <<<"$output")" "functions of the driver's" # by name without version it may be a hook
     equal "$hooks" "$(grep -cE '^\w+ libpenstock\.so libpenstock\.so$' <<<"$output")" "functions of ours under cupti"
-    # What we have no function for stays the driver's.
+    # A function that we have none for stays the driver's.
     run_penstock PENSTOCK_TRACER=hook "$WORK/finder" cuCtxGetCurrent cuEventRecord cuEventRecord_ptsz
     ended_with 0
     equal 3 "$(grep -cE '^\w+ libcuda\.so\S* libcuda\.so\S*$' <<<"$output")" "functions of the driver's"
@@ -75,7 +76,8 @@ END_OF_C
     equal "${#names[@]}" "$(grep -cE '^\w+ libcuda\.so\S* libcuda\.so\S*$' <<<"$output")" "functions of the driver's, disabled"
 }
 
-# seen_by TRACER COMMAND...: runs it under a tracer; launches and copies that were seen, then what it printed. auto has both at once.
+# seen_by TRACER COMMAND...: runs it under a tracer; prints the launches and copies seen, then its
+# output. auto has both tracers at once.
 seen_by() {
     local tracer=$1
     shift
@@ -87,7 +89,7 @@ seen_by() {
     grep -v '^penstock: ' <<<"$output"
 }
 
-@test "both tracers, and the two together, see the same launches and copies, as many as there were" {
+@test "each tracer, and both together, see exactly the launches and copies that were made" {
     local way
     BYTES=$(share 55)
     for way in '' --streams=2 '--streams=2 --threads=2' --alloc=async '--halves=2 --alloc=async' --shapes=3 --skew; do
@@ -105,7 +107,7 @@ seen_by() {
     done
 }
 
-@test "both tracers see the same of programs that are no trainers" {
+@test "both tracers see the same calls of other programs than trainers" {
     local case
     for case in $(some_of 2 views struct-parameter few-pointers many-pointers copies default-stream stream-destroy free-in-use free-async-in-use churn); do
         seen_by cupti "$SAMPLES/hostile" $case 8 4 >cupti || { cat cupti && return 1; }
@@ -116,7 +118,7 @@ seen_by() {
     sound untouched
 }
 
-@test "with CUPTI taken, a tool that is announced, or no CUPTI at all, launches are seen all the same" {
+@test "launches are seen with CUPTI taken, with a tool announced, and without CUPTI" {
     requires sim
     train CUDASIM_CUPTI_TAKEN=1 PENSTOCK_TRACER=hook
     right_results
@@ -137,8 +139,9 @@ seen_by() {
     equal cupti "$(report tracer)" "tracer where nothing is announced"
 }
 
-# build_profiler: a tool in the program. It fills and reads spans, takes CUPTI before its round TAKE (from 1; 0: before the first CUDA call; -1: after the
-# first span is made) by way of HOW, and from then on wants to be told of each fill. PAST=1: one fill goes to the driver past every look-up of ours.
+# build_profiler: a tool in the program. It fills and reads spans. By way of HOW it takes CUPTI
+# before its round TAKE (from 1; 0: before the first CUDA call; -1: after the first span is made).
+# From then on it expects a callback for each fill. PAST=1: the fills bypass every look-up of ours.
 build_profiler() {
     build_probe profiler "$@" <<'END_OF_C'
 #include <cupti.h>
@@ -206,7 +209,8 @@ int main(void)
 END_OF_C
 }
 
-# profiled [VARIABLE=VALUE]...: the last run of it was right, the tool was told of everything, and Penstock saw every fill and copy by hooks
+# profiled [VARIABLE=VALUE]...: its last run was right, the tool got every callback, and Penstock
+# saw every fill and copy by hooks.
 profiled() {
     run_probe profiler PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) "$@"
     goes_on
@@ -218,7 +222,7 @@ profiled() {
     equal hook "$(report tracer)" tracer
 }
 
-@test "a tool that takes CUPTI unannounced before the first CUDA call: both work" {
+@test "a tool may take CUPTI unannounced before the first CUDA call, and both work" {
     requires sim cc
     train PENSTOCK_TRACER=cupti
     local seen
@@ -236,7 +240,7 @@ profiled() {
     equal $((12 * 8 * 2)) "$(report copies_seen)" "fills and copies"
 }
 
-@test "a tool that takes CUPTI when Penstock has it: it is left to the tool, and both work" {
+@test "a tool may take CUPTI when Penstock has it: Penstock leaves it, and both work" {
     requires sim cc
     local take how
     build_profiler
@@ -253,10 +257,11 @@ profiled() {
     equal $((12 * 8 * 2)) "$(report copies_seen)" "fills and copies"
 }
 
-@test "a tool that takes CUPTI between the first call and the start of tracing: both work" {
+@test "a tool may take CUPTI between the first call and the start of tracing, and both work" {
     requires sim cc
     local take
-    # The budget auto, of which the twelve spans are nearly twice as much: tracing starts when three quarters are held.
+    # The twelve spans are nearly twice the budget of auto. Tracing starts when three quarters of it
+    # are held.
     build_profiler
     for take in 0 -1 2; do
         run_probe profiler TAKE=$take PENSTOCK_BUDGET=auto PENSTOCK_RESERVE=$((2 * PROBE_SPAN)) CUDASIM_MEMORY=$((9 * PROBE_SPAN))
@@ -268,7 +273,7 @@ profiled() {
         equal hook "$(report tracer)" tracer
     done
     profiled TAKE=-1
-    # Here nothing has to leave, and nobody traces: the tool has CUPTI for itself.
+    # Here nothing has to leave, and Penstock does not trace: the tool has CUPTI for itself.
     run_probe profiler TAKE=2 PENSTOCK_BUDGET=auto
     goes_on
     said
@@ -276,7 +281,7 @@ profiled() {
     equal none "$(report tracer)" tracer
 }
 
-@test "a tool is refused CUPTI while it alone tells of launches, and where it was asked for by name" {
+@test "a tool is refused CUPTI while launches are seen by CUPTI alone, and where the user chose cupti" {
     requires sim cc
     build_profiler
     run_probe profiler PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) TAKE=3 PAST=1
@@ -292,7 +297,7 @@ profiled() {
     contains "$output" '^take: 39$'
 }
 
-@test "with CUPTI taken and our functions given to nobody, Penstock stands aside and says so" {
+@test "with CUPTI taken and our functions reaching no caller, Penstock stands aside and reports it" {
     requires sim cc
     gcc -O2 -D_GNU_SOURCE -shared -fPIC -x c - -o libbefore.so <<'END_OF_C'
 #include <dlfcn.h>
@@ -316,9 +321,9 @@ END_OF_C
     counted evictions
 }
 
-@test "a program that is linked with the driver, or finds it by dlsym, is seen" {
+@test "a program that is linked with the driver, or finds it by dlsym, is traced" {
     requires cc
-    # The wheels' toolkit has no stub of the driver: the driver itself will do.
+    # The wheels' toolkit has no stub of the driver, so the simulated driver itself is linked.
     build_probe driver_calls "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
 #include <dlfcn.h>
 
@@ -353,11 +358,11 @@ END_OF_C
         [ -z "$seen" ] || equal "$seen" "$(report copies_seen)" "copies seen"
         seen=$(report copies_seen)
     done
-    # Four calls each time round, and each span's first.
+    # Four calls in each turn, and each span's first.
     equal $((12 * 4 * 4 + 12)) "$seen" "copies and fills"
 }
 
-@test "batches of copies, of volumes and of values are seen, and copies with attributes, in stream order or ahead of it" {
+@test "batches of copies, volumes and values, and copies with attributes, are seen, in stream order or ahead of it" {
     requires sim cc
     build_probe batches "-I$ROOT" -include shim/cuda/newer_cuda.h "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
 static cudaStream_t stream;
@@ -389,7 +394,7 @@ static void copy_volumes(void *to, void *from, size_t bytes)
     EXPECT(cuMemcpy3DBatchAsync_v2(2, op, 0, stream) == CUDA_SUCCESS);
 }
 
-/* Of CUDA 13.2 and later. */
+/* In CUDA 13.2 and later. */
 static void copy_with_attributes(void *to, void *from, size_t bytes)
 {
     CUmemcpyAttributes attributes = {.srcAccessOrder = order};
@@ -438,7 +443,7 @@ int main(void)
             how[round](span[i], from, bytes);
             EXPECT(holds(span[i], value, stream));
         }
-    /* What may be read ahead of the stream: nothing that is queued uses it. */
+    /* Sources may be read ahead of the stream: no queued work uses them. */
     for (order = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL; order <= CU_MEMCPY_SRC_ACCESS_ORDER_ANY; order++)
         for (int round = 0; round < ROUNDS; round++)
             for (int i = 0; i < SPANS; i++) {
@@ -469,13 +474,14 @@ END_OF_C
             seen=$(report copies_seen)
         done
     done
-    # A CUPTI that is older than some of these functions: those in front of the driver's tell of them.
+    # With a CUPTI older than some of these functions, the functions in front of the driver's see
+    # them.
     run_probe batches "PENSTOCK_CUPTI=$BUILD/sim12/libcupti.so.12" PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) PENSTOCK_GUARD=unmap
     { goes_on && sound untouched && counted evictions; } || return 1
     equal "$seen cupti" "$(report copies_seen) $(report tracer)" "copies seen, both telling"
 }
 
-@test "what the program got wrong is refused by the driver, as without Penstock" {
+@test "the driver refuses a program's wrong calls, as without Penstock" {
     requires sim cc
     build_probe wrong_calls "-I$ROOT" -include shim/cuda/newer_cuda.h "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
 #include <dlfcn.h>
@@ -532,7 +538,7 @@ END_OF_C
     done
 }
 
-@test "captures begun and ended by the program are seen by hooks as by CUPTI" {
+@test "the program's own captures are seen by hooks as by CUPTI" {
     local case
     for case in $("$SAMPLES/hostile" --list | awk '/captur|graph/ { print $1 }'); do
         seen_by hook "$SAMPLES/hostile" "$case" 8 4
@@ -540,8 +546,8 @@ END_OF_C
     done
 }
 
-# --- dlsym ---------------------------------------------------------------------------------------------------------------------------------------
-@test "a tool that takes LD_PRELOAD from what it runs has Penstock inside of it, as scripts/gpu/programs runs it" {
+# --- dlsym ----------------------------------------------------------------------------------------
+@test "a tool that clears LD_PRELOAD has Penstock inside the program, as scripts/gpu/programs runs it" {
     requires sim samples python plain
     # As Nsight Compute.
     printf '#!/bin/bash\necho "ncu: preloaded: ${LD_PRELOAD:-}"\nwhile [[ "$1" == -* ]]; do [ "$1" != --target-processes ] || shift; shift; done\nLD_PRELOAD= exec "$@"\n' >ncu
@@ -559,9 +565,10 @@ END_OF_C
     counted evictions
 }
 
-@test "dlsym means to its caller what it means without Penstock" {
+@test "dlsym works for its caller as without Penstock" {
     requires cc
-    # The caller's place in the order of libraries decides what is next, and the last error is the caller's own.
+    # The caller's place in the order of libraries decides which one is next, and the last error is
+    # the caller's own.
     gcc -shared -fPIC -x c - -o libsecond.so <<<'const char *who(void) { return "second"; }'
     gcc -D_GNU_SOURCE -shared -fPIC -x c - -o libfirst.so <<'END_OF_C'
 #include <dlfcn.h>

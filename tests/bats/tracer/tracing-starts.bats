@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
-# While memory is plentiful nothing is traced: how tracing starts later, and what holds until it has.
+# While memory is plentiful nothing is traced: how tracing starts later, and the rules until then.
 
 load ../../lib/helper
 load ../../lib/small_trainer
 
 setup() { helper_setup 60; }
 
-@test "under auto's budget tracing starts late, by hooks too" {
+@test "under auto's budget tracing starts late, with hooks too" {
     requires sim
     local need
     need=$(share 100)
@@ -17,7 +17,7 @@ setup() { helper_setup 60; }
     counted evictions
 }
 
-@test "tracing that starts late waits for nothing that waits for the program, and nothing leaves before that is over" {
+@test "late tracing waits for no work that waits for the program, and no span leaves before that work is over" {
     requires sim cc
     build_probe waits <<'END'
 #include <stdatomic.h>
@@ -69,7 +69,7 @@ END
     done
 }
 
-@test "before anything is traced memory that was freed in stream order is not given to other streams until its last use is over" {
+@test "before tracing starts, memory freed in stream order goes to other streams only after its last use" {
     requires sim cc
     build_probe unseen <<'END'
 static void CUDART_CB take_long(void *nothing)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# `penstock verify`: accesses that no parameter shows are found, named and cured; what is none is told apart. The sample is tests/samples/hidden.cu.
+# `penstock verify` finds, names and cures accesses that no parameter shows, and tells other
+# failures apart. The sample is tests/samples/hidden.cu.
 
 load ../../lib/helper
 load ../../lib/small_trainer
@@ -13,7 +14,8 @@ setup() {
 
 SPAN=65536
 
-# verify [OPTION]... [-- WORD...]: the command on a training of far more steps than verify is to look at, in the memory of half of its eighteen spans
+# verify [OPTION]... [-- WORD...]: runs the command on a training of far more steps than verify
+# looks at, with memory for half of its eighteen spans.
 verify() {
     local options=()
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -24,11 +26,12 @@ verify() {
     run_command verify --min-span "$SPAN_FROM" --budget "${ROOM:-$((9 * SPAN))}" "${options[@]}" -- "$HIDDEN" "${STEPS:-20000}" "$@"
 }
 
-# rules: what the last verify printed for PENSTOCK_RULES
+# rules: prints the PENSTOCK_RULES that the last verify printed.
 rules() { sed -nE "s/^PENSTOCK_RULES='(.*)'\$/\1/p" <<<"$output"; }
 
-# hidden [VARIABLE=VALUE]... WORD...: the training itself, for enough steps that a plan is followed in most, under a guard that shows each access to what is away,
-# and without a grace, which some of the hidden uses lie in
+# hidden [VARIABLE=VALUE]... WORD...: runs the training itself, for enough steps that a plan is
+# followed in most. The guard shows each access to a span that is away. There is no grace, because
+# some of the hidden uses lie in one.
 hidden() {
     local settings=()
     while [[ "${1:-}" == *=* ]]; do
@@ -38,11 +41,12 @@ hidden() {
     run_penstock PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET="${ROOM:-$((9 * SPAN))}" PENSTOCK_GUARD=unmap PENSTOCK_GRACE=0 "${settings[@]}" "$HIDDEN" "${SHORT:-40}" "$@"
 }
 
-# cured RULES WORD...: without the rules the training comes to nothing under `unmap`; with them it is as without Penstock, to the bit, and spans move.
+# cured RULES WORD...: without the rules the training fails under `unmap`. With them its output is
+# the same as without Penstock, to the bit, and spans move.
 cured() {
     local rules=$1 try
     shift
-    # What is to be away by then leaves by helper threads, which a busy machine may keep waiting.
+    # Helper threads evict the spans that must be away by then, and a busy machine may delay them.
     for try in 1 2 3 4 5; do
         hidden "$@"
         [ "$status" -eq 0 ] || break
@@ -59,7 +63,7 @@ cured() {
     counted evictions
 }
 
-@test "a training in which nothing is hidden passes, and is ended after some steps" {
+@test "a training without hidden accesses passes, and is ended after some steps" {
     verify --verbose
     ended_with 0
     contains "$output" '^penstock: nothing faulted in [0-9]+ launches and 3 steps under a plan, with [1-9][0-9]* evictions$'
@@ -73,7 +77,7 @@ cured() {
     contains "$output" ' and 6 steps under a plan'
 }
 
-@test "what a table leads to is found, named, and cured by the rule" {
+@test "an access through a table is found, named, and cured by the rule" {
     verify --output "$WORK/rules" --set 'LAYERS=kernel:*ward' -- table
     ended_with 1
     contains "$output" '^found: kernel peek, layer 6 \(backward\), uses without naming it the span of 64KiB that is allocation 0 of layer 2 \(forward\) in each step \(activation\); a pointer '
@@ -90,7 +94,7 @@ cured() {
     cured "$(rules)" table
 }
 
-@test "what nobody can find in memory is found by halving" {
+@test "an access whose pointer is not found in memory is found by halving" {
     verify -- masked
     ended_with 1
     equal 1 "$(grep -c '^found: kernel peek, ' <<<"$output")" findings
@@ -98,7 +102,7 @@ cured() {
     cured "$(rules)" masked
 }
 
-@test "a graph that faults is named as one" {
+@test "a graph that faults is named as a graph" {
     verify -- table graph
     ended_with 1
     contains "$output" '^found: kernel \(graph\), .* allocation 2 of '
@@ -113,8 +117,9 @@ cured() {
     cured "$(rules)" weights
 }
 
-@test "what a plan lets leave at once is looked for at once" {
-    # A state that only torch's kernels are given has no grace: four launches behind its last visible use would be too late to look.
+@test "accesses right after an immediate eviction by a plan are checked right away" {
+    # A state that only torch's kernels are given has no grace. Four launches after its last visible
+    # use would be too late for the check.
     verify -- state
     ended_with 0
     verify -- soon
@@ -124,8 +129,9 @@ cured() {
     equal 'exclude nth=9 size>=64KiB size<=64KiB' "$(rules)"
 }
 
-# A command that leaves what Penstock would, since which of the two comes first is a matter of microseconds.
-@test "a fault is one also where who waits for a copy meets what it broke before the launch does" {
+# A command that writes the same events as Penstock would: which of the two comes first is a matter
+# of microseconds.
+@test "a fault counts even if a thread that waits for a copy meets it before the launch does" {
     cat >says <<'END'
 #!/bin/bash
 [ -n "${PENSTOCK_VERIFY:-}" ] || exit 1
@@ -152,7 +158,7 @@ END
     cured "$(rules)" masked weights
 }
 
-@test "what this budget does not move is looked at as well" {
+@test "spans that this budget does not move are checked as well" {
     ROOM=1GiB
     verify -- masked weights
     ended_with 1
@@ -164,7 +170,7 @@ END
     contains "$output" 'nothing was moved, .* smaller --budget'
 }
 
-@test "threads and streams hide nothing" {
+@test "threads and streams hide no access" {
     run_command verify --min-span "$SPAN_FROM" --set BUDGET="$(share 55)" -- "${TRAINER[@]}" --steps=5000 --streams=2 --threads=2
     ended_with 0
     contains "$output" 'in [1-9][0-9]* launches with all idle spans away$'
@@ -182,12 +188,12 @@ END
     PENSTOCK_RULES='exclude size>=1GiB;' verify -- weights
     ended_with 1
     contains "$(rules)" '^exclude size>=1GiB; exclude nth=1 size>=64KiB size<=64KiB; exclude nth=3 '
-    # What they cure already is no finding.
+    # An access that they cure already is no finding.
     PENSTOCK_RULES='exclude nth=1-3 size<=64KiB' verify -- weights
     ended_with 0
 }
 
-@test "rules are printed as a shell reads them, and there are no more than the library takes" {
+@test "rules are printed in shell syntax, and are no more than the library accepts" {
     local users="exclude layer=it's*"
     PENSTOCK_RULES=$users verify -- weights
     ended_with 1
@@ -206,7 +212,7 @@ END
     equal "$users exclude size>=2GiB" "$(cat rules)" "the rules that there is room for"
 }
 
-@test "files of the user's own are not written, and rules that can't be are told" {
+@test "the user's own files are not written, and rules that can't be written are reported" {
     PENSTOCK_METRICS=$WORK/metrics PENSTOCK_PROMETHEUS=$WORK/own.prom PENSTOCK_TRACE=$WORK/trace PENSTOCK_RECORDING=$WORK/recording PENSTOCK_SIGNAL=USR2 verify -- weights
     ended_with 1
     equal '' "$(find . -name metrics -o -name 'own.*' -o -name trace -o -name recording)" "files of the user's"
@@ -217,14 +223,14 @@ END
     contains "${lines[-1]}" "^penstock: --output $WORK/full: the rules can't be written: No space left on device; copy them from above\$"
 }
 
-@test "under a policy that never plans all of a size stay" {
+@test "under a policy that never plans, all spans of a size stay" {
     verify --set POLICY=lru -- table
     ended_with 1
     equal 'exclude size>=64KiB size<=64KiB' "$(rules)"
     contains "$output" 'with these rules nothing is moved'
 }
 
-@test "the other tracer finds the same" {
+@test "the other tracer finds the same accesses" {
     verify --set TRACER=hook -- weights
     ended_with 1
     equal 'exclude nth=1 size>=64KiB size<=64KiB; exclude nth=3 size>=64KiB size<=64KiB' "$(rules)"
@@ -237,7 +243,7 @@ END
     equal 8 "$(grep -c '^found: kernel peek_at_weights, ' <<<"$output")" findings
 }
 
-@test "what scripts/gpu/programs has of it: trained with the rules that were written it is as plain, and it fails where nothing was found" {
+@test "scripts/gpu/programs' row trains as plain with the written rules, and fails where nothing was found" {
     local of_row=(python3 -B "$ROOT/tests/gpu/verify.py" "$HIDDEN" 30 table weights)
     run_sim "${of_row[@]}"
     ended_with 0
@@ -268,7 +274,7 @@ END
     contains "$output" 'without Penstock it ended with status 4'
 }
 
-@test "runs that are not alike are told, with the candidates" {
+@test "runs that differ are reported, with the candidates" {
     for word in table masked; do
         verify -- $word differs
         ended_with 3
@@ -279,7 +285,7 @@ END
     done
 }
 
-@test "what shows nothing does not pass" {
+@test "a run that shows nothing does not pass" {
     run_command verify -- true
     ended_with 3
     contains "$output" 'saw no allocation of device memory'
@@ -305,7 +311,7 @@ END
     contains "$output" 'stands aside'
 }
 
-@test "nothing of the command is left" {
+@test "no process or directory of the command is left" {
     verify --verbose --seconds 60 -- table
     ended_with 1
     run pgrep -f "^$HIDDEN 20000"
@@ -313,7 +319,7 @@ END
     equal "" "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'penstock-verify.*' -user "$(id -u)" -newer "$LEDGER" 2>/dev/null)" "directories left"
 }
 
-@test "wrong use is one line and status 2" {
+@test "wrong arguments give one line and status 2" {
     for arguments in '' '--' '--steps' '--steps none -- true' '--steps=0 -- true' '--findings -1 -- true' '--frobnicate -- true' '--guard host -- true' \
         '--report r.json -- true' '--output /nonexistent/rules -- true' '--budget lots -- true' '--set RULES=nonsense -- true' '--set DISABLE=1 -- true'; do
         # shellcheck disable=SC2086 # words
@@ -328,7 +334,7 @@ END
     contains "$output" '^usage: penstock verify'
 }
 
-@test "a task that can't be used is said, and the program runs as ever" {
+@test "an unusable task is reported, and the program runs as usual" {
     SHORT=20
     echo 'guard soft' >task
     hidden PENSTOCK_VERIFY="$WORK/task"
@@ -336,7 +342,7 @@ END
     contains "$output" "^penstock: PENSTOCK_VERIFY=$WORK/task: expected the path of a file .* \\(Invalid argument\\); nothing is checked"
     contains "$output" '^step 20 '
     [ ! -e task.seen ]
-    # Of several processes the first is looked at, and of several ranks rank 0.
+    # Of several processes the first is checked, and of several ranks rank 0.
     printf 'guard unmap\nlaunches 20\n' >task
     RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 hidden PENSTOCK_VERIFY="$WORK/task"
     ended_with 0
