@@ -182,7 +182,8 @@ rows_of() {
 }
 
 # --- the acceptance run, with stand-ins for the trainer, the GPU's tool and the library -----------
-# The trainer prints what llama.py prints, leaves a report where Penstock would, and misbehaves under the budgets named in its environment.
+# The trainer prints llama.py's lines and writes a report where Penstock would. It misbehaves under
+# the budgets named in its environment.
 make_stand_ins() {
     mkdir bin
     cat >bin/nvidia-smi <<'END'
@@ -211,7 +212,7 @@ if budget:
     report = dict(steps=8, evicted_bytes=moved, reloaded_bytes=moved, host_wait_ns=0, stands_aside=None)
     if "TEST_LATE" in os.environ:
         print("penstock: policy: planned a step of 9 launches\n" * int(os.environ.get("TEST_PLANS", 1)), file=sys.stderr)
-        # 1.8 GiB too much for the budget; what the plan exposes is told whole, and layer by layer.
+        # 1.8 GiB more than the budget. The exposed time is given as a whole and layer by layer.
         late, exposed = float(os.environ["TEST_LATE"]), int(os.environ["TEST_EXPOSED"])
         layers = [dict(evicted_bytes=1 << 30, exposed_ns=exposed * 250000), dict(evicted_bytes=1 << 30, exposed_ns=exposed * 750000)]
         report.update(peak_demand_bytes=(48 << 30) + 1932735283, plan=dict(

@@ -267,7 +267,7 @@ END
     at_least 200 "$(grep -c 'data-of="plan.profile.held_bytes' "$page")" "rows of the curve"
 }
 
-# --- several, and what is hostile -----------------------------------------------------------------
+# --- several ranks, and hostile text --------------------------------------------------------------
 
 @test "several ranks have a table of all, a section each, and a note of the missing ones" {
     requires chromium
@@ -343,7 +343,7 @@ advised() {
     lacks "$(cat calm.html)" '^<li class="(problem|warning|note)">'
 }
 
-# --- reports that have less -----------------------------------------------------------------------
+# --- incomplete reports --------------------------------------------------------------------------
 
 @test "a report without a profile, a plan or a step has a page that gives the reason" {
     # In the format of older versions.

@@ -29,7 +29,7 @@ judged() {
 }
 told() { jq -er ".\"$1\" | tostring" <<<"$TOLD"; }
 
-# --- what is in it --------------------------------------------------------------------------------
+# --- contents of the trace ------------------------------------------------------------------------
 @test "the trace has each event that the report counts, and is a valid trace" {
     traced CUDASIM_LAUNCH_NS=100000
     said

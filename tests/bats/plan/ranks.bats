@@ -69,7 +69,7 @@ planned_by() {
     local rank fast slow own budget pids=() runtime=/dev/shm/penstock-ranks.$BATS_ROOT_PID
     mkdir -m 700 "$runtime" && RUNTIME=$runtime
     TRAINER=("${TRAINER[@]/--steps=3/--steps=24}")
-    BATS_FILE_TMPDIR=$WORK/longer && mkdir -p "$BATS_FILE_TMPDIR" # what that trainer prints is another matter
+    BATS_FILE_TMPDIR=$WORK/longer && mkdir -p "$BATS_FILE_TMPDIR" # that trainer prints other output
     budget=$(share 55)
     for rank in 1 2; do
         # Ranks train in step with each other. These at least begin together.

@@ -58,7 +58,7 @@ int main(void)
 END
 }
 
-# move [VARIABLE=VALUE]...
+# move [VARIABLE=VALUE]...: runs the program under Penstock with those settings.
 move() {
     run_penstock PENSTOCK_TRACER=cupti PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_GRACE=0 "PENSTOCK_BUDGET=$((10 * PROBE_SPAN))" "PROBE_SPAN=$PROBE_SPAN" "$@" ./libnv_sizes
     ended_with 0 && contains "$output" '^ok$'
