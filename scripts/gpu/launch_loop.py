@@ -1,7 +1,9 @@
-"""A launch-bound loop in torch: x.add_(1) on 64 floats. Prints JSON: microseconds an operation, the median of several rounds.
+"""A launch-bound loop in torch: x.add_(1) on 64 floats. Prints JSON: the microseconds of one
+operation, as the median of several rounds.
 
 usage: launch_loop.py ITERATIONS ROUNDS
-`apart`: x is an allocation of its own, too small for Penstock to manage. `in_span`: x lies in a tensor of 8 MiB, which it does manage.
+`apart`: x has its own allocation, too small for Penstock to manage. `in_span`: x lies in a tensor
+of 8 MiB, which Penstock manages.
 """
 
 import json

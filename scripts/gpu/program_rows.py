@@ -1,9 +1,11 @@
-"""The rows of scripts/gpu/programs: what is run, and what is asked of it. A new program is a new row here, and a file in tests/gpu if it needs one."""
+"""The rows of scripts/gpu/programs: the programs, how each one runs, and the checks of its runs. A
+new program is a new row here, and a file in tests/gpu if it needs one.
+"""
 
 SHARE = 0.6
 WAYS = ("plain", "tight", "hook", "auto", "ample", "other")
 TORCHRUN = "torchrun --standalone --nproc-per-node"
-# Enough steps for those whose devices wait for each other to settle.
+# These programs need this many steps until their devices, which wait for each other, settle.
 LLAMA = "transformer.py --layers 8 --hidden 4096 --sequence 4096 --batch 2 --steps 20"
 NATIVE = {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}
 MLP_SHAPE = "--layers=12 --width=64 --steps=8"
@@ -19,32 +21,39 @@ ONE_PASS, REPLAYED = f"{NCU} --metrics sm__cycles_elapsed.max", f"{NCU} --set ba
 class Row:
     """One program.
 
-    command   a program of tests/gpu and its arguments, behind torchrun if that starts it. {build}: where samples were built
+    command   a program of tests/gpu and its arguments, behind torchrun if that starts it.
+              {build}: the build directory of the samples
 
-    How it is run:
-    gpus      how many it needs
-    needs     a program or a file that it needs. {build} as above
+    How it runs:
+    gpus      the number of GPUs that it needs
+    needs     a program or a file that it needs; {build} as above
     settings  environment variables
-    ways      in which it is run, besides plain
-    share     of plain's peak that it gets under `tight` and `hook`
-    limit     seconds for one run, where it needs more than others
-    tiny      arguments with which it holds next to nothing, where it doesn't say itself what it held
+    ways      the ways of running it, besides plain
+    share     the share of plain's peak that it gets under `tight` and `hook`
+    limit     seconds for one run, if it needs more than others
+    tiny      arguments with which it holds almost no memory, if it doesn't print how much it held
 
-    What is asked of it:
-    spread    losses that two runs may differ by at least, where no run can be repeated
-    plains    plain runs by which losses are judged. Where no run can be repeated a third lies farther from two alike than they from each other once in three
-              times (were they normally distributed), once in 15 from three alike, and once in 60 from four (those of its turns are among them)
-    turns     how often it runs plain and with memory enough, in turn, where two runs alike differ by about the hundredth that is asked for: medians are compared
-    vary      share of its launches that two runs may differ by, in launches and in copies, where it picks kernels by timing them: as many in each step
-    slack     MiB that its peak may be higher than budget and fixed memory, for what holds more or less by itself
-    timed     False: its step time tells nothing
-    others    True: others hold memory of the GPU, so that nothing is known of its peak
-    pairs     True: it makes pairs of a launch and a copy another number of times in each run, plain or not: launches are judged less copies
-    aside     a line that says why memory can't be kept within the budget
-    says      a line that Penstock must say
-    prints    (pattern, times) of a line that must be printed so often, in plain runs too
-    report    figures that the report must have under `tight`, by key (with dots: of an object inside it)
-    like      the row that is to cost as little as this one: `tight` has as much time of the link a step as there, for its step
+    Its checks:
+    spread    the least difference that losses of two runs may always have, if no run repeats another
+    plains    the number of plain runs by which losses are judged. If no run repeats another, a further
+              run may lie farther from them than they from each other. With normal distribution that
+              happens once in 3 times with two plain runs, once in 15 with three, and once in 60 with
+              four. The plain runs of its turns count too.
+    turns     the number of runs of plain and of each way with enough memory, in turn. Medians are
+              compared. For programs whose equal runs differ by about the 1 % that the check allows.
+    vary      the share of its launches by which launches and copies of two runs may differ, if it
+              picks kernels by timing them. The difference must be the same in each step.
+    slack     MiB that its peak may exceed budget and fixed memory, for memory that varies by itself
+    timed     False: its step time means nothing
+    others    True: other processes hold memory of the GPU, so its peak is unknown
+    pairs     True: the number of its pairs of a launch and a copy differs between runs, plain too.
+              Launches are judged after subtracting copies.
+    aside     a line that says why memory can't stay within the budget
+    says      a line that Penstock must print
+    prints    (pattern, times) of a line that must be printed this many times, in plain runs too
+    report    figures that the report must have under `tight`, by key (with dots: inside an object)
+    like      the row that must cost as little as this one. The budget of `tight` is chosen so that
+              transfers take the same share of the step as in that row.
     """
 
     def __init__(self, name, title, command, gpus=1, needs=None, settings=None, ways=WAYS, share=SHARE, limit=None, tiny=None, spread=0.0, vary=0.0, slack=0, timed=True,
@@ -59,9 +68,11 @@ ROWS = [
     Row("eager", "torch eager: bf16 autocast, SDPA, fused AdamW, clipping, embedding, dropout", "transformer.py"),
     Row("scaler", "torch eager: fp16 and GradScaler, foreach AdamW, accumulation, evaluation in between",
         "transformer.py --amp fp16 --optimizer foreach --accumulate 2 --evaluate-every 4 --batch 16 --steps 12"),
-    # Bound by the host between its backward pass and its end, so that runs alike differ: plain 62.0 and 62.3 ms, by default 62.7 and 63.8 (one H100). Its first step
-    # asks for all memory some hundred times, which goes back 2 s after the last: the middle one of 96 steps is behind that. By CUPTI alone it launches 124,251
-    # to 124,539 times in 96 steps and copies 22,015 to 22,303 times, of 16 runs on two kinds of GPU always as many in each step more or fewer.
+    # The host limits it between the backward pass and the end of a step, so equal runs differ:
+    # plain 62.0 and 62.3 ms, auto 62.7 and 63.8 (one H100). Its first step requests all memory some
+    # hundred times; that memory goes back 2 s after the last request. The median of 96 steps is
+    # later. By CUPTI, 96 steps have 124,251 to 124,539 launches and 22,015 to 22,303 copies. In 16
+    # runs on two kinds of GPU, each step of a run differed by the same number.
     Row("vision", "timm, channels last, cuDNN benchmark mode, GradScaler, DataLoader workers", "vision.py 256 96 12", spread=1e-2, turns=3, vary=0.01),
     Row("lengths", "batches of lengths that hardly come again, from half of the longest up", "transformer.py --shortest 1024 --steps 24"),
     Row("reentrant", "torch.utils.checkpoint, reentrant", "transformer.py --saved reentrant --layers 12"),
@@ -80,25 +91,28 @@ ROWS = [
         settings={"PYTORCH_CUDA_ALLOC_CONF": "backend:native,expandable_segments:True"}),
     Row("script-sets", "a script that asks for expandable segments itself", "transformer.py --expandable"),
     Row("empties", "torch.cuda.empty_cache() after each step", "transformer.py --empty-cache"),
-    # As many steps as it takes to tell a hundredth: it is bound by the host, and evaluates after each fourth.
+    # It needs this many steps to show a difference of 1 %: the host limits it, and it evaluates
+    # after every fourth step.
     Row("transformers", "Hugging Face Trainer, accumulation and checkpointing", "hf_trainer.py 8 2048 2048 4 20", plains=4),
     Row("lightning", "Lightning Trainer", "lightning_trainer.py"),
     Row("jax", "JAX, platform allocator (memory of its own mapping)", "jax_trainer.py", tiny="64 64 2 3", settings={"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"},
-        pairs=True),  # of XLA's autotuner: 494 to 509 copies in six runs, and always 690 launches more
-    # Not three quarters of the device at once, so that plain shows what it needs: Penstock asks for another allocator, and for that, too, where nobody did.
+        pairs=True),  # XLA's autotuner makes them: 494 to 509 copies in six runs, and always 690 launches more
+    # Without preallocation of three quarters of the device, plain shows how much it needs. Penstock
+    # asks for another allocator, and turns preallocation off too unless the user set it.
     Row("jax-own", "JAX, its own allocator (under Penstock cuda_async)", "jax_trainer.py", tiny="64 64 2 3", settings={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
         pairs=True),
     Row("cupy", "CuPy, its own pool (a static runtime)", "cupy_trainer.py pool", tiny="pool 64 64 2 3"),
     Row("cupy-none", "CuPy without a pool", "cupy_trainer.py none", tiny="none 64 64 2 3"),
     Row("static", "a static CUDA runtime in C++", f"sample.py {MLP} --batch=1048576", tiny=TINY),
-    # Behind nvidia-cuda-runtime-cu12 and nvidia-cuda-cupti-cu12, 12.4.127, as PyPI has them: libcudart.so.12 and libcupti.so.12 in {build}/cuda12.
+    # {build}/cuda12 has libcudart.so.12 and libcupti.so.12 from PyPI's nvidia-cuda-runtime-cu12 and
+    # nvidia-cuda-cupti-cu12, 12.4.127.
     Row("cuda12", "CUDA 12.4's runtime and CUPTI", f"sample.py env LD_LIBRARY_PATH={{build}}/cuda12 {{build}}/samples/mlp-12 {MLP_SHAPE} --batch=1048576",
         needs="{build}/cuda12/libcudart.so.12", tiny=TINY),
     Row("errands", "nvidia-smi, git, a compiler; children forked, spawned and on the GPU; a DataLoader", "errands.py", timed=False,
-        slack=192),  # the child on the GPU is managed too
+        slack=192),  # Penstock also manages the child on the GPU
     Row("threads", "two threads, each its own training and stream, beside a second context", "threads.py"),
     Row("registered", "batches in shared memory that is registered", "storage.py --every 0",
-        slack=67),  # that torch's cudaMallocAsync takes more than its own allocator, beside tensors, without Penstock (757 and 690)
+        slack=67),  # without Penstock, torch's cudaMallocAsync needs 757 MiB beside tensors, its own allocator 690
     Row("storage", "the same, and weights by cuFile to files and back", "storage.py"),
     Row("shared", "another process leaves 21 GiB of the GPU, and takes one more later (budget auto)", "shared.py 21 1 transformer.py --steps 16",
         ways=("tight",), others=True),

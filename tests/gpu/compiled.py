@@ -1,4 +1,5 @@
-"""A compiled model's training loop in plain torch: a Llama-style net under torch.compile, so most kernels are Triton's, AdamW fused.
+"""The training loop of a compiled model in plain torch: a Llama-style net under torch.compile, with
+fused AdamW. Most kernels come from Triton.
 
     python compiled.py [layers [hidden [sequence [batch [steps]]]]]
 

@@ -1,4 +1,5 @@
-"""A convolutional net's training loop in plain torch and timm: ResNet-50, autocast to bfloat16, channels last, SGD with momentum.
+"""The training loop of a convolutional net in plain torch and timm: ResNet-50, autocast to
+bfloat16, channels last, SGD with momentum.
 
     python convnet.py [batch [steps]]
 

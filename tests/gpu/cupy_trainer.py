@@ -1,9 +1,10 @@
-"""A perceptron's training in CuPy, which has its CUDA runtime inside itself; with its own memory pool, or by `pool` none: every array from the
-runtime, or `async`: stream-ordered.
+"""The training of a perceptron in CuPy, which contains a CUDA runtime of its own. Arrays come from
+CuPy's memory pool (`pool`), from the runtime one by one (`none`), or stream-ordered (`async`).
 
     python cupy_trainer.py [pool|none|async [width [batch [layers [steps]]]]]
 
-Prints one line of JSON: step times (ms), losses, the sum of all parameters' absolute values (chk), and the most that the pool held.
+Prints one line of JSON: step times (ms), losses, the sum of all parameters' absolute values (chk),
+and the bytes of the pool at the end (poolGiB, in GiB).
 """
 import json
 import sys

@@ -1,5 +1,6 @@
-"""A trainer that runs errands between its steps, as trainers do: nvidia-smi, git, a compiler and what it made, children forked, spawned and given work, one
-of which uses the GPU itself, a DataLoader with workers. What the errands give is among the losses.
+"""A trainer that runs errands between its steps, as trainers do: nvidia-smi, git, a compiler and the
+program it made, children that are forked, spawned and given work, and a DataLoader with workers.
+One child uses the GPU itself. The results of the errands are added to the losses.
 
 Prints one line of JSON (loop.py).
 """
@@ -18,7 +19,8 @@ def added_up(numbers):
 
 
 def added_up_on_gpu(numbers, answer):
-    """A child that has the GPU for itself, as one that evaluates: it is managed, or not, by its own environment."""
+    """Runs in a child that uses the GPU too, as for an evaluation. Penstock manages it if its own
+    environment says so."""
     torch = loop.prepare()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     answer.send(int((torch.arange(numbers, device=device, dtype=torch.int64) % 97).sum()))
@@ -93,7 +95,7 @@ def main():
 
     def step(number):
         loss = stack.train(stack.batch(a.batch))
-        if number % 2:  # while the device still works on the step
+        if number % 2:  # the device still works on the step
             brought.append(float(errands[number // 2 % len(errands)]()))
         return loss
 

@@ -1,8 +1,11 @@
-"""Every second layer of a model as two CUDA graphs, forward and backward (torch.cuda.make_graphed_callables); the other layers and the optimizer as they are.
+"""A model whose every second layer is two CUDA graphs, forward and backward
+(torch.cuda.make_graphed_callables). The other layers and the optimizer use no graphs.
 
-In the first step and in every fourth, gradients are computed without graphs as well, and must be the same bit by bit. A graph writes its gradients where it wrote
-them before, and that memory becomes .grad: what is left there is added to itself. So gradients are set to None, and before the forward pass: graphs of torch's
-own allocator may keep for their backward pass what others left as gradients.
+In the first step and in every fourth, gradients are also computed without graphs, and must be the
+same, bit by bit. A graph writes its gradients to the same memory each time, and that memory becomes
+.grad. Gradients left there would be added to themselves, so they are set to None. That happens
+before the forward pass: with torch's own allocator, graphs may keep data for their backward pass in
+memory that other graphs left as gradients.
 
 Prints one line of JSON (loop.py).
 """
@@ -37,7 +40,7 @@ class Training:
         self.without_graphs = [layer.forward for layer in self.model]
         if device == "cuda":
             graphed = tuple(self.model[1::2])
-            torch.cuda.make_graphed_callables(graphed, tuple((self.batch(),) for _ in graphed))  # their own forward() from now on
+            torch.cuda.make_graphed_callables(graphed, tuple((self.batch(),) for _ in graphed))  # replaces their forward()
 
     def batch(self):
         x = self.torch.randn(self.a.rows, self.a.width, device=self.device, generator=self.generator)

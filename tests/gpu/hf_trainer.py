@@ -1,4 +1,5 @@
-"""Hugging Face's Trainer on a small Llama with random weights: gradient accumulation, checkpointing by the Trainer, evaluation in between.
+"""Hugging Face's Trainer on a small Llama with random weights: gradient accumulation, checkpointing
+by the Trainer, and evaluation in between.
 
     python hf_trainer.py [layers [hidden [sequence [batch [steps]]]]]
 

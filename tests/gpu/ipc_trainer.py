@@ -1,9 +1,13 @@
-"""A trainer whose weights another process sees through CUDA IPC (cudaIpcGetMemHandle), as those do who generate or evaluate beside a training: they are
-copied into one flat tensor, whose handle torch.multiprocessing sends. For torch's own allocator: what cudaMallocAsync gives can't be sent so.
+"""A trainer whose weights another process sees through CUDA IPC (cudaIpcGetMemHandle), as programs do
+that generate or evaluate beside a training. The weights are copied into one flat tensor, whose
+handle torch.multiprocessing sends. It needs torch's own allocator: memory of cudaMallocAsync can't
+be sent in this way.
 
-Every few steps the weights go into the flat tensor. While the training goes on, the other process adds up what lies there and leaves the sum at the
-tensor's end: these sums are among the losses. The tensor is of --mib MiB, a size that nothing else here has, so that a rule can tell it from the rest.
-With --refused the handle is asked for, may be refused, and the training goes on by itself.
+Every few steps the trainer copies the weights into the flat tensor. While the training goes on, the
+other process adds up the tensor and writes the sum at its end. These sums are added to the losses.
+The tensor has --mib MiB. No other allocation here has this size, so a rule can name it. With
+--refused the handle is requested and may be refused, and the training goes on without the other
+process.
 
 Prints one line of JSON (loop.py), with sharedGiB, the flat tensor's size.
 """
@@ -12,11 +16,12 @@ import sys
 
 import loop
 
-CHUNK = 1 << 22  # elements that are added up at a time
+CHUNK = 1 << 22  # elements of one addition
 
 
 def sum_of(torch, flat):
-    """In double precision and always the same order, each element by its place: what lies elsewhere, or is not there, makes another sum."""
+    """Returns the sum in double precision and a fixed order, each element weighted by its place. So
+    a misplaced or missing element changes the sum."""
     places = torch.arange(1, CHUNK + 1, dtype=torch.float64, device=flat.device) / CHUNK
     total = torch.zeros((), dtype=torch.float64, device=flat.device)
     for number, part in enumerate(flat.split(CHUNK)):
@@ -29,7 +34,7 @@ def end_of(torch, flat):
 
 
 def look_on(connection):
-    """The other process: it gets the handle, and for each word after that adds up."""
+    """Runs in the other process: receives the handle, then adds up the tensor for each message."""
     torch = loop.prepare()
     flat = connection.recv()
     while connection.recv() == "look":
@@ -37,12 +42,12 @@ def look_on(connection):
         if flat.is_cuda:
             torch.cuda.synchronize()
         connection.send("seen")
-    del flat  # before its owner ends
+    del flat  # it must go before its owner ends
     connection.send("gone")
 
 
 class Watched:
-    """The flat tensor, and the process that looks at it."""
+    """The flat tensor, and the process that reads it."""
 
     def __init__(self, torch, flat):
         context = torch.multiprocessing.get_context("spawn")
@@ -50,7 +55,7 @@ class Watched:
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=look_on, args=(theirs,), daemon=True)
         self.process.start()
-        theirs.close()  # so that its end is seen here
+        theirs.close()  # so that this process notices when the other one ends
         self.connection.send(flat)
 
     def wait(self):
@@ -89,15 +94,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     loop.options(parser, steps=24)
     option = parser.add_argument
-    option("--mib", type=int, default=774, help="the flat tensor, which the weights must fit into")
-    option("--every", type=int, default=3, help="steps from one look to the next")
+    option("--mib", type=int, default=774, help="the size of the flat tensor, which must hold the weights")
+    option("--every", type=int, default=3, help="steps from one sum to the next")
     option("--refused", action="store_true")
     a = parser.parse_args()
     torch = loop.prepare(strict=True)
     import torch.multiprocessing
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    # Before all else, when there is no larger block that torch's allocator could cut it from: an allocation of CUDA's of exactly this size.
+    # Allocated first, while torch's allocator has no larger block to cut it from. So it is an
+    # allocation of CUDA of exactly this size.
     flat = torch.zeros((a.mib << 20) // 4, device=device)
     if flat.numel() < a.layers * a.width**2 + 2:
         parser.error("the weights are more than --mib")

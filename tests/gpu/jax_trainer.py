@@ -1,4 +1,4 @@
-"""A perceptron's training in JAX, with the allocator that XLA_PYTHON_CLIENT_ALLOCATOR names.
+"""The training of a perceptron in JAX, with the allocator that XLA_PYTHON_CLIENT_ALLOCATOR names.
 
     python jax_trainer.py [width [batch [layers [steps]]]]
 
@@ -19,7 +19,8 @@ parameters = [jax.random.normal(key, (width, width), jnp.float32) / width**0.5 f
 momentum = [jnp.zeros_like(w) for w in parameters]
 
 
-# A program for each layer, forward and backward: as one program XLA would hold all its temporaries in a single buffer.
+# Each layer has a program for forward and one for backward. XLA would hold all temporaries of a
+# single program in one buffer.
 @jax.jit
 def forward(w, x):
     return jnp.tanh(x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16)).astype(jnp.float32)

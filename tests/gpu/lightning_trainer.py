@@ -1,4 +1,5 @@
-"""Lightning's Trainer on a wide perceptron with layer norms: its automatic optimisation, bf16 mixed precision, gradient clipping and validation.
+"""Lightning's Trainer on a wide perceptron with layer norms: automatic optimisation, bf16 mixed
+precision, gradient clipping and validation.
 
     python lightning_trainer.py [width [batch [steps]]]
 

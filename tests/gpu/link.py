@@ -1,12 +1,15 @@
-"""What the link of each GPU carries while so many of them copy both ways at once: pinned host memory, in torch, without anything else.
+"""Measures the bandwidth of each GPU's link while GPUS of them copy both ways at once, between pinned
+host memory and the device, in torch.
 
     link.py GPUS
 
-Prints one line of JSON: each_way_gbps, and of_each, [out, in] of each GPU, GB/s. A byte that is moved goes out and comes back, so each_way_gbps is what takes as long both
-ways as out and in do together (their harmonic mean); the mean of all GPUs.
+Prints one line of JSON: each_way_gbps, and of_each, [out, in] of each GPU, in GB/s. A byte that is
+moved goes out and comes back. So each_way_gbps is the harmonic mean of out and in, as the mean over
+all GPUs.
 
-Every way has work from before the first look until after the last: a way that is done sooner would leave the others the link alone (with equal bytes each way, 34 GB/s
-were read where two H100 get 27 while all copy; tests/results/README.md#links-and-ranks).
+Every direction has copies queued from before the measured time until after it. A direction that
+ended sooner would leave the link to the others. With equal bytes each way, 34 GB/s were measured
+where two H100 get 27 while all copy (tests/results/README.md#links-and-ranks).
 """
 import json
 import statistics
@@ -16,7 +19,7 @@ import time
 
 import torch
 
-BYTES, QUEUED = 256 << 20, 2  # a copy is some 5 ms
+BYTES, QUEUED = 256 << 20, 2  # a copy takes about 5 ms
 WARM_UP_S, LOOKED_AT_S, ROUNDS = 0.2, 0.6, 3
 
 
@@ -36,7 +39,8 @@ class Way:
             return self.stream.record_event()
 
     def copy_until(self, begin):
-        """Copies without a pause, past the end of what is looked at; the rate is of the copies that ended in it, by the host's clock."""
+        """Copies without a pause until after the measured time. Sets the rate from the copies that
+        ended in that time, by the host's clock."""
         queued, ends = [self.queue() for _ in range(QUEUED)], []
         while time.monotonic() < begin + LOOKED_AT_S + WARM_UP_S:
             queued.append(self.queue())
@@ -59,7 +63,7 @@ def round_of(ways):
 def main():
     gpus = int(sys.argv[1])
     ways = [Way(gpu, out) for gpu in range(gpus) for out in (True, False)]
-    for way in ways:  # pages are made at first use
+    for way in ways:  # the first use makes pages
         way.queue().synchronize()
     rounds = [round_of(ways) for _ in range(ROUNDS)]
     rates = [statistics.median(rate) for rate in zip(*rounds)]

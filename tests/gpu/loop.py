@@ -1,8 +1,10 @@
-"""The training loop that the programs here share, and the one line of JSON that each prints: step times (ms), losses, the sum of all
-parameters' absolute values (chk), what torch says it held at its peak (peakGiB, reservedGiB)
-and how much of that it reserved for allocations under 1 MiB (smallGiB).
+"""The training loop that the programs here share. Each program prints one line of JSON: step times
+(ms), losses, the sum of all parameters' absolute values (chk), and torch's peaks of allocated and
+reserved memory (peakGiB, reservedGiB), and of reserved memory for allocations under 1 MiB
+(smallGiB).
 
-Kernels are deterministic unless DET=0, so that runs of one program agree bit for bit, or some kernel has no such version.
+Kernels are deterministic unless DET=0, so that runs of one program agree bit for bit, except where a
+kernel has no deterministic version.
 """
 import json
 import os
@@ -10,25 +12,31 @@ import time
 
 
 def prepare(strict=False):
-    """torch, set up for runs that can be compared; before any CUDA call. Strictly: what has no deterministic kernel fails. (Attention's is not used but so.)"""
+    """
+    Returns torch, set up for runs that can be compared. Must come before any CUDA call. With
+    `strict`, an operation without a deterministic kernel fails.
+    """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 
     if os.environ.get("DET") != "0":
         torch.use_deterministic_algorithms(True, warn_only=not strict)
-        torch.backends.cuda.enable_cudnn_sdp(False)  # its backward is not deterministic; flash attention's is, if asked
+        torch.backends.cuda.enable_cudnn_sdp(False)  # its backward is not deterministic; that of flash attention can be
     torch.manual_seed(0)
     return torch
 
 
 def checksum(parameters):
-    """Of all parameters, or of this process's shards of them."""
+    """Returns the sum of absolute values of all parameters, or of this process's shards of them."""
     local = (p.detach().to_local() if hasattr(p, "to_local") else p.detach() for p in parameters)
     return sum(float(p.double().abs().sum()) for p in local)
 
 
 def run(torch, step, steps, parameters, **more):
-    """Calls step(number) so often, each to its end on the device; it returns the loss, or None where it isn't to be told. Returns what to print."""
+    """
+    Calls step(number) `steps` times, and waits for the device after each. step returns the loss, or
+    None if the loss must not be printed. Returns the figures to print.
+    """
     cuda = torch.cuda.is_available()
     parameters = list(parameters)
     wait = torch.cuda.synchronize if cuda else lambda: None
@@ -43,7 +51,7 @@ def run(torch, step, steps, parameters, **more):
         times.append(time.perf_counter() - began)
     told = {"ms": [round(t * 1e3, 1) for t in times], "loss": [round(float(x), 6) for x in losses], "chk": checksum(parameters), **more}
     if cuda:
-        # Of the devices that hold parameters the fullest one; asking about another would make a context there.
+        # The fullest device that holds parameters. A query of any other would make a context there.
         held = {p.device for p in parameters if p.device.type == "cuda"}
         peaks = [(torch.cuda.max_memory_allocated(d), torch.cuda.max_memory_reserved(d),
                   torch.cuda.memory_stats(d).get("reserved_bytes.small_pool.peak", 0)) for d in held]
@@ -52,7 +60,8 @@ def run(torch, step, steps, parameters, **more):
 
 
 class Stack:
-    """Square layers with tanh between, under autocast to bfloat16, and AdamW: what is trained where it doesn't matter what."""
+    """Square layers with tanh between, under autocast to bfloat16, and AdamW: a model for programs in
+    which the model does not matter."""
 
     def __init__(self, torch, width, layers, device, seed=1):
         self.torch, self.width, self.device = torch, width, device
@@ -64,7 +73,7 @@ class Stack:
         return self.torch.randn(rows, self.width, device=self.device, generator=self.generator)
 
     def train(self, x):
-        """One step on the batch; gives the loss."""
+        """Trains one step on the batch. Returns the loss."""
         with self.torch.autocast(self.device, self.torch.bfloat16):
             for w in self.parameters:
                 x = self.torch.tanh(x @ w)
@@ -76,7 +85,7 @@ class Stack:
 
 
 def options(parser, layers=12, steps=20):
-    """Of the programs that train a Stack."""
+    """Adds the options of programs that train a Stack."""
     option = parser.add_argument
     option("--width", type=int, default=4096)
     option("--layers", type=int, default=layers)

@@ -1,10 +1,12 @@
-"""A program of tests/samples, with what it prints as one line of JSON: losses and hashes of each step, and its parameters' checksum (chk). One that has no
-steps ends with "ok" where all that it looked at was right.
+"""Runs a program of tests/samples, and prints its results as one line of JSON: losses and hashes of
+each step, and the checksum of its parameters (chk). A program without steps prints "ok" if all its
+checks passed.
 
     python sample.py PROGRAM [ARGUMENT]...
     python sample.py TOOL [OPTION]... -- PROGRAM [ARGUMENT]...
 
-What else is printed, by a tool that it runs under, goes to stderr. What is to be preloaded is so inside of a TOOL, since some (ncu) leave it out of what they run.
+Other lines of the program or the tool go to stderr. A library in LD_PRELOAD is preloaded into the
+program inside the TOOL, because some tools (ncu) do not pass it on.
 """
 import json
 import os
@@ -28,5 +30,5 @@ hashes = [x for line in steps for x in re.findall(r" (?:gradients|weights|sum) (
 parameters = re.search(r"^parameters ([0-9a-f]+)$", done.stdout, re.M)
 if not (losses and parameters) and not re.search(r"^ok$", done.stdout, re.M):
     sys.exit(f"{sys.argv[1]}: neither losses nor ok in what it printed")
-# Bit for bit: the hashes' low halves, which a JSON number holds exactly.
+# The low halves of hashes, which a JSON number holds exactly.
 print(json.dumps({"loss": losses + [int(x[-8:], 16) for x in hashes], "chk": int(parameters.group(1)[-8:], 16) if parameters else 0}))

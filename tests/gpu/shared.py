@@ -1,10 +1,14 @@
-"""A program on a GPU that others use too. Plain it is run as it is, with the GPU to itself; where Penstock is preloaded, another process takes all but LEFT
-GiB of the device first, and MORE while the program trains, and the budget is `auto`: what is really there.
+"""Runs a program on a GPU that another process uses too. Without Penstock the program runs alone on
+the GPU. If Penstock is preloaded, another process first takes all but LEFT GiB of the device. It
+takes MORE GiB while the program trains. The budget is `auto`: the memory that is free.
 
-    python shared.py LEFT MORE PROGRAM [ARGUMENT]...            LEFT less than the program needs
-    python shared.py LEFT MORE --twins PROGRAM [ARGUMENT]...    two of the program at once, of equal right; LEFT less than both need
+    python shared.py LEFT MORE PROGRAM [ARGUMENT]...            LEFT: less than the program needs
+    python shared.py LEFT MORE --twins PROGRAM [ARGUMENT]...    two processes of the program at once,
+                                                                on an equal footing; LEFT: less than
+                                                                both need
 
-Prints what the program prints, and ends as it does. Twins must print the same losses. It fails if the other process could not have what it asked for.
+Prints the program's line of JSON, and ends with its status. Twins must print the same losses. It
+fails if the other process could not get its memory.
 """
 import ctypes
 import json
@@ -21,7 +25,7 @@ TRAINS_FOR_S = 4
 
 
 class Device:
-    """The first GPU by the driver alone: this process is no trainer."""
+    """The first GPU, used by driver calls only: this process is no trainer."""
 
     def __init__(self):
         self.driver, context, device = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_int()
@@ -45,7 +49,8 @@ class Device:
 
 
 def hold(left, more):
-    """The other process. It takes more some seconds after a third of what it left is all that is free, until there is a word on stdin."""
+    """Runs in the other process. TRAINS_FOR_S seconds after less than a third of `left` is free, it
+    begins to take `more` bytes. It ends when a line comes on stdin."""
     device, since, taken = Device(), None, 0
     while device.free() > left + PIECE and device.take():
         pass
@@ -71,7 +76,7 @@ def main():
     holder.stdout.readline()
     programs = []
     for number in range(1 + twins):
-        # The first one's report is the one that is asked for.
+        # PENSTOCK_REPORT gets the report of the first process.
         report = {"PENSTOCK_REPORT": os.environ["PENSTOCK_REPORT"] + ".twin"} if number and "PENSTOCK_REPORT" in os.environ else {}
         programs.append(subprocess.Popen(command, env={**os.environ, "PENSTOCK_BUDGET": "auto", **report}, stdout=subprocess.PIPE, text=True))
     printed = [program.communicate()[0] for program in programs]

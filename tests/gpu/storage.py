@@ -1,5 +1,6 @@
-"""A trainer whose batches lie in shared memory that is registered (cudaHostRegister), and whose weights go to a file by cuFile and come back from it, as
-checkpoints do (--every 0: they don't). cuFile's compatible mode is asked for, which needs no driver of its own, but a file system that cuFile knows.
+"""A trainer whose batches lie in registered shared memory (cudaHostRegister). cuFile writes its
+weights to a file and reads them back, as for checkpoints (not with --every 0). cuFile runs in
+compatible mode, which needs no driver of its own, but a file system that cuFile supports.
 
 Prints one line of JSON (loop.py).
 """
@@ -17,24 +18,24 @@ os.environ.setdefault("CUFILE_FORCE_COMPAT_MODE", "true")
 
 
 def library():
-    """libcufile, wherever torch's packages or the toolkit have it."""
+    """Returns libcufile, from torch's packages or else the toolkit."""
     found = [path for place in [f"{p}/nvidia/*/lib" for p in sys.path] + ["/usr/local/cuda/lib64"] for path in glob.glob(f"{place}/libcufile.so.0")]
     return ctypes.CDLL(found[0] if found else "libcufile.so.0")
 
 
 class Description(ctypes.Structure):
-    """CUfileDescr_t of cufile.h; the union of a descriptor and a pointer as the former."""
+    """CUfileDescr_t of cufile.h; of its union of a descriptor and a pointer, only the descriptor."""
 
     _fields_ = [("type", ctypes.c_int), ("fd", ctypes.c_long), ("operations", ctypes.c_void_p)]
 
 
 class CuFile:
-    """One file, open for both, in the first place whose files can be registered."""
+    """One file, open to read and write, in the first of `places` whose files can be registered."""
 
     def __init__(self, places):
         self.cufile, self.handle, errors = library(), ctypes.c_void_p(), []
         for name in ("cuFileDriverOpen", "cuFileHandleRegister"):
-            getattr(self.cufile, name).restype = ctypes.c_uint64  # CUfileError_t: cuFile's own error is the lower half
+            getattr(self.cufile, name).restype = ctypes.c_uint64  # CUfileError_t: its lower half is cuFile's own error
         for name in ("cuFileRead", "cuFileWrite"):
             function = getattr(self.cufile, name)
             function.restype, function.argtypes = ctypes.c_ssize_t, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long, ctypes.c_long]
@@ -59,7 +60,7 @@ class CuFile:
 
 
 class Batches:
-    """As many batches as there are, of which each comes round again."""
+    """The batches of the training, in registered memory; each comes round again."""
 
     def __init__(self, torch, a, device):
         self.torch, self.a, self.device = torch, a, device
@@ -89,7 +90,7 @@ def main():
     loop.options(parser)
     option = parser.add_argument
     option("--batches", type=int, default=3)
-    option("--every", type=int, default=5, help="steps from one checkpoint to the next, of which each second one is read back; 0: none")
+    option("--every", type=int, default=5, help="steps from one checkpoint to the next; every second one reads the weights back; 0: no checkpoints")
     a = parser.parse_args()
     torch = loop.prepare(strict=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -100,7 +101,7 @@ def main():
     def step(number):
         loss = stack.train(batches(number))
         if file and number % a.every == a.every - 1:
-            torch.cuda.synchronize()  # cuFile is of no stream
+            torch.cuda.synchronize()  # cuFile is in no stream order
             offset = 0
             for p in stack.parameters:
                 offset = file.move("cuFileWrite" if number // a.every % 2 == 0 else "cuFileRead", p.detach(), offset)

@@ -1,7 +1,7 @@
-"""Two threads of one process that train at once, each its own model on its own stream, beside a second context of the same GPU that holds memory of the
-driver's: what lies there is looked at every few steps.
+"""Two threads of one process that train at once, each with its own model and stream. A second
+context of the same GPU holds memory from the driver, and a word of it is read every few steps.
 
-Prints one line of JSON (loop.py): the losses of both, and what was found in the second context.
+Prints one line of JSON (loop.py): the losses of both, and the words read in the second context.
 """
 import argparse
 import concurrent.futures
@@ -12,7 +12,7 @@ import loop
 
 
 class SecondContext:
-    """Memory that the driver gave to a context of our own making. Its last word is `word`, and it holds it."""
+    """A context of our own, with memory from the driver. Each word of the memory is `word` at first."""
 
     def __init__(self, mib, word):
         self.driver, self.bytes, self.context, self.memory = ctypes.CDLL("libcuda.so.1"), mib << 20, ctypes.c_void_p(), ctypes.c_uint64()
@@ -30,7 +30,7 @@ class SecondContext:
         self.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def last_word(self):
-        """As it is now; it is one more afterwards."""
+        """Returns the last word of the memory, and adds one to it."""
         at, word = ctypes.c_uint64(self.memory.value + self.bytes - 4), ctypes.c_uint32()
         self.call("cuCtxPushCurrent_v2", self.context)
         self.call("cuMemcpyDtoH_v2", ctypes.byref(word), at, ctypes.c_size_t(4))
@@ -40,7 +40,7 @@ class SecondContext:
 
 
 class Training:
-    """One thread's: nothing of it is the other's."""
+    """The training of one thread. Threads share nothing of it."""
 
     def __init__(self, torch, a, number, device):
         self.torch, self.rows, self.stream = torch, a.batch, torch.cuda.Stream() if device == "cuda" else None
@@ -58,7 +58,7 @@ class Training:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     loop.options(parser, layers=8)
-    parser.add_argument("--mib", type=int, default=256, help="what the second context holds")
+    parser.add_argument("--mib", type=int, default=256, help="the size of the second context's memory")
     a = parser.parse_args()
     torch = loop.prepare(strict=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"

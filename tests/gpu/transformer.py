@@ -1,7 +1,9 @@
-"""A Llama-like model's training in plain torch, in the ways that people train one: see --help. Embedding, dropout, SDPA, gradient clipping.
+"""The training of a Llama-like model in plain torch, in common ways: see --help. It has embedding,
+dropout, SDPA and gradient clipping.
 
-Prints one line of JSON (loop.py). Under torchrun every rank trains on data of its own and rank 0 prints, with the sum over ranks as chk;
---parallel cut and replicas are several devices of one process.
+Prints one line of JSON (loop.py). Under torchrun every rank trains on its own data, and rank 0
+prints, with the sum over ranks as chk. --parallel cut and replicas use several devices in one
+process.
 """
 import argparse
 import contextlib
@@ -15,24 +17,24 @@ option = parser.add_argument
 option("--layers", type=int, default=8)
 option("--hidden", type=int, default=2048)
 option("--sequence", type=int, default=2048)
-option("--shortest", type=int, default=0, help="batches are of lengths that hardly come again, drawn from here to --sequence in eights")
+option("--shortest", type=int, default=0, help="the shortest length of a batch; lengths are random, in steps of 8 up to --sequence, and rarely repeat")
 option("--batch", type=int, default=8)
 option("--steps", type=int, default=10)
 option("--dropout", type=float, default=0.1)
 option("--optimizer", choices=("fused", "foreach", "loop", "sgd"), default="fused")
 option("--amp", choices=("none", "bf16", "fp16"), default="bf16", help="autocast over fp32 parameters; fp16 with a GradScaler")
 option("--saved", choices=("all", "reentrant", "nonreentrant", "hooks", "cpu"), default="all",
-       help="what forward keeps: everything; checkpoints, both kinds; packed by saved_tensors_hooks; save_on_cpu(pin_memory=True)")
+       help="how forward keeps tensors: all; as checkpoints of either kind; packed by saved_tensors_hooks; by save_on_cpu(pin_memory=True)")
 option("--compile", choices=("no", "default", "reduce-overhead"), default="no")
-option("--graph", action="store_true", help="the whole step captured once and replayed")
+option("--graph", action="store_true", help="capture the whole step once, and replay it")
 option("--accumulate", type=int, default=1, help="micro-batches a step")
 option("--evaluate-every", type=int, default=0)
-option("--pool", action="store_true", help="everything in a MemPool of the program's own, of torch's native allocator")
-option("--expandable", action="store_true", help="expandable segments, asked for as scripts do, before torch is imported")
-option("--empty-cache", action="store_true", help="torch.cuda.empty_cache() at the end of each step")
-option("--profile", action="store_true", help="torch.profiler around every step; prints how many kernels it saw")
+option("--pool", action="store_true", help="allocate everything in a separate MemPool of torch's native allocator")
+option("--expandable", action="store_true", help="ask for expandable segments, as scripts do, before torch is imported")
+option("--empty-cache", action="store_true", help="call torch.cuda.empty_cache() at the end of each step")
+option("--profile", action="store_true", help="run all steps under torch.profiler, and print the number of kernels it saw")
 option("--parallel", choices=("no", "ddp", "fsdp", "tp", "cut", "replicas"), default="no",
-       help="the first three under torchrun; in one process: the layers cut over two devices, or DataParallel's replicas on all")
+       help="ddp, fsdp and tp need torchrun; in one process: cut puts the layers on two devices, replicas is DataParallel on all devices")
 a = parser.parse_args()
 
 if a.expandable:
@@ -44,7 +46,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 VOCABULARY = 32000
 device, rank, ranks = "cuda" if torch.cuda.is_available() else "cpu", 0, 1
-second = "cuda:1" if a.parallel == "cut" and device == "cuda" else None  # where the second half of the layers is, and the head
+second = "cuda:1" if a.parallel == "cut" and device == "cuda" else None  # the device of the second half of the layers and of the head
 distributed = a.parallel in ("ddp", "fsdp", "tp")
 if distributed:
     import torch.distributed as dist
@@ -108,7 +110,7 @@ if a.parallel == "tp":
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     mesh = init_device_mesh(device.split(":")[0], (ranks,))
-    # A head's width is that of the whole model's: each rank has its share of the heads.
+    # A head is as wide as in the whole model: each rank has a share of the heads.
     columns = {name: ColwiseParallel() for name in ("q", "k", "v", "gate", "up")}
     for block in model.blocks:
         parallelize_module(block, mesh, {**columns, "out": RowwiseParallel(), "down": RowwiseParallel()})
@@ -150,7 +152,7 @@ def keeping():
 
 def loss_of(tokens):
     with keeping(), torch.autocast(device.split(":")[0], types[a.amp], enabled=a.amp != "none"):
-        return trained(tokens).mean()  # of the replicas, if there are any
+        return trained(tokens).mean()  # the mean over replicas, if any
 
 
 def batch():
@@ -185,7 +187,8 @@ def step(number):
 
 
 class Captured:
-    """The step as one CUDA graph: a few steps as they are on a stream of their own, as torch's manual asks, then one captured."""
+    """The step as one CUDA graph. A few steps run on a side stream without a graph first, as torch's
+    manual asks; then one is captured, and replayed."""
 
     def __init__(self):
         self.tokens = batch()

@@ -1,6 +1,7 @@
-"""A training whose kernels use memory that no parameter names (tests/samples/hidden.cu), cured by `penstock verify`. Plain it is that training; where
-Penstock is preloaded, `penstock verify` must find what the kernels use, and the training is run with the rules that it wrote, with nothing in the place of
-what is away.
+"""Runs a training whose kernels use memory that no parameter names (tests/samples/hidden.cu).
+Without Penstock it only runs the training. If Penstock is preloaded, `penstock verify` must find the
+kernels that use such memory. Then the training runs with the rules that verify wrote, under the
+unmap guard.
 
     python verify.py PROGRAM STEPS WORD...
 
@@ -14,14 +15,14 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PENSTOCK = os.path.join(HERE, "..", "..", "scripts", "command", "penstock")
-KERNELS = {"table": "peek", "masked": "peek", "weights": "peek_at_weights", "wide": "peek_at_weights"}  # that use it, by the program's word
+KERNELS = {"table": "peek", "masked": "peek", "weights": "peek_at_weights", "wide": "peek_at_weights"}  # kernels that use it, by word
 
 program, steps, *words = sys.argv[1:]
 environment = dict(os.environ)
 library = environment.pop("LD_PRELOAD", None)
 if library:
     with tempfile.TemporaryDirectory() as work:
-        # More steps than it looks at: it ends the program itself.
+        # More steps than verify needs: it ends the program itself.
         done = subprocess.run([PENSTOCK, "verify", "--library", library, "--output", f"{work}/rules", "--", program, "100000", *words],
                               env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         rules = ""

@@ -1,5 +1,6 @@
-"""A convolutional net's training as people write it: images from a DataLoader's worker processes, pinned and copied ahead, autocast to fp16 with a
-GradScaler, channels last, cuDNN's benchmark mode, foreach SGD, timm's ResNet-50.
+"""The training of a convolutional net, timm's ResNet-50, as users write it: images from the worker
+processes of a DataLoader, pinned and copied ahead, autocast to fp16 with a GradScaler, channels
+last, cuDNN's benchmark mode, and foreach SGD.
 
     python vision.py [batch [steps [workers]]]
 
