@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Looks at a page in headless Chromium, and writes what it sees as JSON.
+"""Opens a page in headless Chromium, and writes its contents as JSON.
 
     browser.py PAGE DIRECTORY
 
-DIRECTORY gets seen.json and pictures: light.png, dark.png, phone.png, page.pdf. The browser is spoken to by the DevTools protocol, over a pipe. Nothing but
-the page itself is let through to it: what it asks for besides is in `requests`.
+DIRECTORY gets seen.json, and the pictures light.png, dark.png, phone.png and page.pdf. This program
+talks to the browser by the DevTools protocol, over a pipe. `requests` in seen.json lists every
+address that the page requests besides its own.
 """
 import base64
 import json
@@ -21,7 +22,7 @@ BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-c
 SECONDS = 60
 DESKTOP, PHONE = (1200, 900), (360, 740)
 
-# What a page shows, in its own words.
+# Returns the contents of a page as the browser shows it.
 LOOK = """(() => {
     const text = (node) => node.textContent.replace(/\\s+/g, ' ').trim();
     const colours = (node) => {
@@ -96,7 +97,7 @@ class Browser:
             self.ask(f"{domain}.enable")
 
     def close(self):
-        os.killpg(self.process.pid, signal.SIGKILL)  # with all that it has begun, which writes there too
+        os.killpg(self.process.pid, signal.SIGKILL)  # with its child processes, which write to self.place too
         self.process.wait()
         until = time.monotonic() + 10
         while os.path.exists(self.place) and time.monotonic() < until:
@@ -104,7 +105,7 @@ class Browser:
             time.sleep(0.05)
 
     def message(self, until):
-        """The next one from the browser."""
+        """Returns the next message from the browser."""
         while b"\0" not in self.rest:
             if not select.select([self.read_from], [], [], max(0, until - time.monotonic()))[0]:
                 sys.exit("browser.py: the browser says nothing")
@@ -142,7 +143,7 @@ class Browser:
     def be(self, size, scheme, mobile=False):
         self.ask("Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=1, mobile=mobile)
         self.ask("Emulation.setEmulatedMedia", media="screen", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        # Two frames: styles have changed, and charts are drawn again.
+        # After two frames, styles have changed and charts are redrawn.
         self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))")
 
     def picture(self, path):

@@ -1,11 +1,14 @@
-# What a trace of the simulated device (CUDASIM_TRACE) says of one of the MLP's runs with --layers=LAYERS: for each span of BYTES that leaves in forward
-# and comes back in backward, in which layers its copies were queued. One line a copy, in host order:
+# Reads a trace of the simulated device (CUDASIM_TRACE) from a run of the MLP with --layers=LAYERS.
+# For each span of BYTES that leaves in forward and comes back in backward, prints the layers in
+# which its copies were queued. One line a copy, in host order:
 #
-#   reload STEP LAYER AHEAD FIRST   needed by backward of LAYER, queued AHEAD layers before it; FIRST 1: before the first launch of backward
+#   reload STEP LAYER AHEAD FIRST   needed by backward of LAYER, queued AHEAD layers before it;
+#                                   FIRST 1: before the first launch of backward
 #   evict STEP LAYER LATE           used last in forward of LAYER, queued LATE layers after it
 #
-# A copy counts to the layer of the launch that is queued next (reload) or was queued last (evict). A layer begins with its norm_forward, or its
-# dropout_backward; the update is part of the last layer.
+# A reload belongs to the layer of the launch that is queued next, an eviction to that of the launch
+# queued last. A layer begins with its norm_forward or dropout_backward. The update is part of the
+# last layer.
 function value(word) { return substr(word, index(word, "=") + 1) }
 
 $2 == "queued" && /kernel=/ {
@@ -22,7 +25,7 @@ $2 == "queued" && /kernel=/ {
     if (kernel == "dropout_backward")
         visit = LAYERS + backward++
     if (kernel ~ /^loss_/)
-        next # these name nothing that is large enough to be managed
+        next # these name only memory that is too small to be managed
     at[launches++] = visit
     for (i = 5; i <= NF; i++) {
         if ($i !~ /^p[0-9]+=0x/)

@@ -1,8 +1,10 @@
 # shellcheck shell=bash disable=SC2154 # status and output are set by bats' run
-# What the bats files share. Each begins with `load ../../lib/helper`; one with a setup() of its own calls helper_setup first.
+# The functions that all bats files share. Each file begins with `load ../../lib/helper`. A setup()
+# of its own must call helper_setup first.
 #
-# Names: ROOT the tree, BUILD what is tested, SIM the simulated device's libraries, SAMPLES the sample trainers, PENSTOCK_SO the library,
-# PENSTOCK the command, WORK a directory of this test's own. DEVICE is sim or gpu: the same files run on both.
+# Names: ROOT is the tree, BUILD the build under test, SIM the folder of the simulated device's
+# libraries, SAMPLES that of the sample trainers, PENSTOCK_SO the library, PENSTOCK the command, and
+# WORK the working directory of the test. DEVICE is sim or gpu: the same files run on both.
 
 ROOT=$(dirname "$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")")
 BUILD=${PENSTOCK_TEST_BUILD:-build/release}
@@ -14,19 +16,19 @@ SIM=$BUILD/sim
 SAMPLES=$BUILD/samples
 PENSTOCK_SO=$BUILD/libpenstock.so
 PENSTOCK=$ROOT/scripts/command/penstock
-# bats reads this file for each test: what setup_suite.bash found once is not looked for again.
+# bats reads this file for each test, so the toolkit that setup_suite.bash found is taken.
 TOOLKIT=${PENSTOCK_TEST_TOOLKIT-$("$ROOT/scripts/dev/cuda-home" || true)}
 
 # shellcheck source=tests/lib/patience.bash
 source "$ROOT/tests/lib/patience.bash"
-# bats reads it for each test, before the test's time begins.
+# bats reads this limit for each test, before the test's time begins.
 if [ -n "${PENSTOCK_TEST_TIMEOUT:-}" ]; then
     BATS_TEST_TIMEOUT=$(patience "$PENSTOCK_TEST_TIMEOUT")
     export BATS_TEST_TIMEOUT
 fi
 
-# Nothing of the person's own settings reaches a program under test. PENSTOCK_TEST_ names stay: bats reads a file more than once, in
-# processes of their own, and the settings' table leaves these names to the tests.
+# The user's own settings must not reach a program under test. PENSTOCK_TEST_ names stay: bats reads
+# a file more than once, in separate processes, and no setting has such a name.
 for name in $(compgen -A export PENSTOCK_) $(compgen -A export CUDASIM_); do
     [[ $name == PENSTOCK_TEST_* ]] || unset "$name"
 done
@@ -34,20 +36,21 @@ unset LD_PRELOAD PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF CUDA_INJECTION64_PAT
 
 setup() { helper_setup "$@"; }
 
-# helper_setup [SECONDS]: for one test, whose programs may take so long each (120)
+# helper_setup [SECONDS]: prepares one test. Each of its programs may take SECONDS (120).
 helper_setup() {
     WORK=$BATS_TEST_TMPDIR
     cd "$WORK" || return 1
     [ $# = 0 ] || LIMIT=$1
-    # One a test; a test that runs several programs sets it anew for each.
+    # For one program; a test that runs several programs sets these for each.
     LEDGER=$WORK/ledger.json
     REPORT=$WORK/report.json
 }
 
-# is_short: `make test` and CI have little time; `make test-all` has all that it takes
+# is_short: succeeds for `make test` and CI, which have little time; `make test-all` runs everything
 is_short() { [ "$PENSTOCK_TEST_SEEDS" -lt 1000 ]; }
 
-# some_of N WORD...: of the words all; where fewer are wanted every Nth, others with each commit (PENSTOCK_TEST_TURN, setup_suite.bash)
+# some_of N WORD...: prints all words. In a short run it prints every Nth word; the commit decides
+# which ones (PENSTOCK_TEST_TURN, setup_suite.bash).
 some_of() {
     local every=$1 turn=$((${PENSTOCK_TEST_TURN:-0} % $1)) word
     shift
@@ -59,13 +62,15 @@ some_of() {
     done
 }
 
-# by_turn N: where fewer runs are wanted every Nth of a file's tests runs, others with each commit
+# by_turn N: in a short run, skips all but every Nth test of a file; the commit decides which ones
+# run
 by_turn() { ! is_short || [ $(((BATS_TEST_NUMBER + ${PENSTOCK_TEST_TURN:-0}) % $1)) -eq 0 ] || skip "its turn is with another commit"; }
 
-# --- what a test needs ---------------------------------------------------------------------------------------------------------------------
-# requires WORD...: skips this test unless every word holds. The vocabulary is here and nowhere else; an unknown word fails the test.
-# In strict mode a word that a machine without a GPU can satisfy (all but gpu, gpu2, torch and what set-up doesn't bring) fails instead of skipping, and on a GPU
-# machine gpu does too. `sim` alone is special: a test that only the simulated device can serve has nothing to do on a GPU.
+# --- requirements of a test -----------------------------------------------------------------------
+# requires WORD...: skips this test unless every word holds. Only this function lists the words; an
+# unknown word fails the test. In strict mode a word fails instead of skipping if a machine without
+# a GPU can satisfy it: all but gpu, gpu2, torch and the tools that set-up does not install. On a
+# GPU machine, gpu fails too. `sim` always skips on a GPU: such a test needs the simulated device.
 requires() {
     local word
     for word in "$@"; do
@@ -97,7 +102,7 @@ requires() {
         cc | clang | jq | gdb | glpsol | strace | shellcheck | cppcheck | clang-format | clang-tidy)
             command -v "${word/#cc/gcc}" >/dev/null || lacking "$word" "no $word"
             ;;
-        # What set-up doesn't bring: tools that read what we make for them.
+        # Set-up does not install these tools, which read our packages, man pages and completions.
         pip) grep -q -- --python <<<"$(python3 -m pip --help 2>/dev/null)" || lacking optional "python3 has no pip that installs for another Python" ;;
         man | mandoc | zsh | fish | pkg-config | dpkg-deb | dpkg-shlibdeps | lintian) command -v "$word" >/dev/null || lacking optional "no $word" ;;
         *)
@@ -108,7 +113,8 @@ requires() {
     done
 }
 
-# lacking WORD WHY: skips, or fails where strict mode says that this machine should have it.
+# lacking WORD WHY: skips the test, or fails it if strict mode says that this machine must have
+# WORD.
 lacking() {
     case $STRICT:$1 in
     '':*) skip "$2" ;;
@@ -120,8 +126,9 @@ lacking() {
     exit 1
 }
 
-# --- running programs ----------------------------------------------------------------------------------------------------------------------
-# A sanitizer's runtime must be the first library of a process; a preloaded library would stand before it.
+# --- running programs -----------------------------------------------------------------------------
+# A sanitizer's runtime must be the first library of a process. Preloaded libraries come before
+# those that the program is linked with, so the runtime is preloaded too.
 case ${BUILD##*/} in
 asan) SANITIZER=$(gcc -print-file-name=libasan.so) ;;
 tsan) SANITIZER=$(gcc -print-file-name=libtsan.so) ;;
@@ -129,7 +136,8 @@ tsan) SANITIZER=$(gcc -print-file-name=libtsan.so) ;;
 esac
 [ -z "$SANITIZER" ] || SANITIZER=$(readlink -f "$SANITIZER")
 
-# env_for_device: sets LD_LIBRARY_PATH to the simulated device, or on a GPU to the toolkit's runtime; the ledger goes to $LEDGER.
+# device_environment: prints assignments, one a line. LD_LIBRARY_PATH leads to the simulated device,
+# or on a GPU to the toolkit's runtime. The simulated device writes its ledger to $LEDGER.
 device_environment() {
     if [ "$DEVICE" = sim ]; then
         echo "LD_LIBRARY_PATH=$SIM"
@@ -139,34 +147,38 @@ device_environment() {
     fi
 }
 
-# with_device COMMAND...: the command with the device's libraries in its path. Assignments stand before it, as with env(1).
+# with_device COMMAND...: runs the command with the device's libraries in its path. Assignments may
+# stand before the command, as with env(1).
 with_device() {
     local environment
     mapfile -t environment < <(device_environment)
     env "${environment[@]}" "$@"
 }
 
-# run_sim COMMAND...: runs it on the device without Penstock; status and output as bats' run leaves them.
+# run_sim COMMAND...: runs the command on the device without Penstock. Sets status and output, as
+# bats' run does.
 run_sim() { run with_device timeout --kill-after=5 "$(patience "${LIMIT:-120}")" env "$@"; }
 
-# run_penstock COMMAND...: the same with Penstock preloaded. VARIABLE=VALUE words may stand before the command.
+# run_penstock COMMAND...: the same with Penstock preloaded. VARIABLE=VALUE may stand before the
+# command.
 run_penstock() {
     run with_device timeout --kill-after=5 "$(patience "${LIMIT:-120}")" env "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO" \
         "PENSTOCK_REPORT=$REPORT" "$@"
 }
 
-# run_command ARGUMENT...: the `penstock` command of this tree, with the library under test.
+# run_command ARGUMENT...: runs the `penstock` command of this tree, with the library under test.
 run_command() {
     local subcommand=$1
     shift
     run with_device timeout --kill-after=5 "$(patience "${LIMIT:-120}")" "$PENSTOCK" "$subcommand" --library "$PENSTOCK_SO" "$@"
 }
 
-# --- reading what they left ----------------------------------------------------------------------------------------------------------------
-# ledger KEY: a value of the simulated device's ledger, by jq path without the leading dot. A key that is not there fails.
+# --- reading ledger and report --------------------------------------------------------------------
+# ledger KEY: prints a value of the simulated device's ledger, by jq path without the leading dot.
+# Fails if there is no such key.
 ledger() { json_value "$LEDGER" "$1"; }
 
-# report KEY: the same of Penstock's report.
+# report KEY: the same for Penstock's report.
 report() { json_value "$REPORT" "$1"; }
 
 json_value() {
@@ -211,7 +223,7 @@ lacks() {
     return 1
 }
 
-# ended_with STATUS: the last run's, with its output when it is another one
+# ended_with STATUS: checks the status of the last run; if it differs, prints the output
 ended_with() {
     [ "$status" -eq "$1" ] && return 0
     printf 'expected status %s, got %s:\n%s\n' "$1" "$status" "$output" >&2
@@ -219,7 +231,8 @@ ended_with() {
 }
 
 # --- waiting -------------------------------------------------------------------------------------------------------------------------------
-# wait_until SECONDS COMMAND...: until the command succeeds, looking every 50 ms; fails when the time is over.
+# wait_until SECONDS COMMAND...: waits until the command succeeds, and tries it every 50 ms. Fails
+# when the time is over.
 wait_until() {
     local end=$((SECONDS + $(patience "$1")))
     shift
@@ -232,5 +245,5 @@ wait_until() {
     done
 }
 
-# wait_for_exit SECONDS PID: until the process is gone.
+# wait_for_exit SECONDS PID: waits until the process is gone.
 wait_for_exit() { wait_until "$1" eval "! kill -0 $2 2>/dev/null"; }

@@ -1,29 +1,32 @@
 # shellcheck shell=bash disable=SC2154,SC2034 # status, output and the helper's names
-# What the tests of a program that is looked at while it runs share: a loop that waits for them, and its page. Loaded after `small_trainer`.
+# The functions for tests of observing a program while it runs: a loop that waits for the test, and
+# its live page. Loaded after `small_trainer`.
 
 setup() {
     helper_setup 30
     requires sim samples jq plain
-    # A directory of this test's own, in memory as pages want it.
+    # A directory for this test alone, in memory as live pages need it.
     XDG_RUNTIME_DIR=$(mktemp -d /dev/shm/penstock-test.XXXXXX)
     export XDG_RUNTIME_DIR
     PAGES=$XDG_RUNTIME_DIR/penstock
     STARTED=()
-    TRAINER=("${TRAINER[@]/--steps=3/--steps=10}") # the same in every test: what it prints without Penstock is kept for the file
+    TRAINER=("${TRAINER[@]/--steps=3/--steps=10}") # the same in every test: `plain` keeps its output for the whole file
 }
 
 teardown() {
     local pid
-    # Not all jobs: one of them is bats' own, that ends a test which takes too long.
+    # Not all jobs are killed: bats has one of its own, which ends a test that takes too long.
     for pid in "${STARTED[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
     rm -rf "$XDG_RUNTIME_DIR"
 }
 
-# top ARGUMENT...: `penstock top`; json JQ-FILTER [PID]: of what it prints as JSON
+# top ARGUMENT...: runs `penstock top`
+# json JQ-FILTER [PID]: prints the filter's result of the JSON that it prints
 top() { run "$PENSTOCK" top --library "$PENSTOCK_SO" "$@"; }
 json() { "$BUILD/penstock-top" --json ${2:+"$2"} 2>/dev/null | jq -er "$1"; }
 
-# A loop over 64 spans of which 32 have room, some rounds of it, and then nothing for as long as there is a file "wait"; the first argument says what else.
+# build_loop: builds a program that loops over 64 spans, with room for 32, for some rounds. Then it
+# waits for as long as there is a file "wait". Its first argument asks for other actions.
 build_loop() {
     local kept=$BATS_FILE_TMPDIR/loop
     [ ! -e "$kept" ] || { ln "$kept" loop && return; }
@@ -101,7 +104,8 @@ END
     ln "$kept" loop
 }
 
-# A library that holds a sample trainer up behind its last step, for as long as there is a file "wait".
+# build_pause: builds a library that stops a sample trainer after its last step, for as long as
+# there is a file "wait".
 build_pause() {
     gcc -shared -fPIC -D_GNU_SOURCE -o pause.so -x c - <<'END'
 #include <dlfcn.h>
@@ -121,8 +125,8 @@ int cudaDeviceSynchronize(void)
 END
 }
 
-# in_background NAME COMMAND...: starts it under Penstock, its output in NAME.txt; PID is set. No signal is ignored there, whatever these tests were started
-# by (nohup ignores HUP).
+# in_background NAME COMMAND...: starts the command under Penstock, with its output in NAME.txt.
+# Sets PID. It ignores no signal, even if the tests were started so (nohup ignores HUP).
 in_background() {
     local name=$1 environment
     shift
@@ -133,15 +137,16 @@ in_background() {
     STARTED+=("$PID")
 }
 
-# loop_waits [VARIABLE=VALUE]... [HOW]: the loop has done its rounds and waits, and its figures have been told since
+# loop_waits [VARIABLE=VALUE]... [HOW]: starts the loop, and returns when its rounds are over and it
+# waits
 loop_waits() {
-    rm -f loop.txt # an earlier one's
+    rm -f loop.txt # of an earlier loop
     touch wait
     in_background loop env "PENSTOCK_REPORT=$REPORT" "${@:1:$#-1}" "$WORK/loop" "${@: -1}"
     wait_until 10 grep -q waiting loop.txt
 }
 
-# loop_ends: it goes on, and ends well; its output is in `output`
+# loop_ends: lets the loop go on, and checks that it ends with status 0; its output is in `output`
 loop_ends() {
     rm wait
     status=0
@@ -150,7 +155,8 @@ loop_ends() {
     ended_with 0
 }
 
-# told JQ-FILTER: of the page of $PID, as it has been written since now; twice, as what steps waited for is told at the look behind the one that sees it
+# told JQ-FILTER: prints the filter's result of the page of $PID, written at least 250 ms from now.
+# In that time it is written twice: the waits of steps appear one look after the one that sees them.
 told() {
     local since
     since=$(date +%s%N)

@@ -1,7 +1,10 @@
 # shellcheck shell=bash
-# Time limits that end what hangs, and measure nothing: beside many busy neighbours a program that is well takes as many times longer.
+# Time limits that end programs that hang, and measure nothing. On a busy machine a program that
+# works takes many times longer.
 
-# patience SECONDS: prints these seconds, or as many times more as this machine has more to run than its processors can run at once, two a processor.
+# patience SECONDS: prints SECONDS, times the load divided by two threads a processor if the machine
+# has more than four a processor to run. The load is the mean of a minute or the threads that run
+# now, whichever is higher.
 patience() {
     local load running cores
     read -r load _ _ running _ </proc/loadavg || { echo "$1" && return; }
@@ -11,7 +14,8 @@ patience() {
     echo $(($1 * (load > 4 * cores ? load / (2 * cores) : 1)))
 }
 
-# within SECONDS COMMAND...: ends the command when its time is over, with status 124 or 137
+# within SECONDS COMMAND...: runs the command, and ends it when its time is over, with status 124 or
+# 137
 within() {
     local seconds
     seconds=$(patience "$1")

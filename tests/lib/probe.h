@@ -1,5 +1,5 @@
 /*
- * What the C programs inside the bats files begin with (see build_probe): the runtime API, a check
+ * The beginning of the C programs inside the bats files (see build_probe): the runtime API, a check
  * that names the call that failed, and spans of the size that the test chose. Each program prints
  * "ok" at its end.
  */
@@ -31,7 +31,7 @@
         }                                                                                                              \
     } while (0)
 
-/* Bytes of one span. Asked for each byte that is looked at: read once. */
+/* Returns the bytes of one span. Reads PROBE_SPAN once, because loops over bytes call this. */
 static inline size_t span_size(void)
 {
     static size_t size;
@@ -43,7 +43,7 @@ static inline size_t span_size(void)
     return size;
 }
 
-/* A span of one byte value. */
+/* Returns a span that is filled with one byte value. */
 static inline void *new_span(int value, cudaStream_t stream)
 {
     void *span = NULL;
@@ -53,7 +53,7 @@ static inline void *new_span(int value, cudaStream_t stream)
     return span;
 }
 
-/* Whether every byte of the span is `value`. */
+/* Returns whether every byte of the span is `value`. */
 static inline int holds(const void *span, int value, cudaStream_t stream)
 {
     unsigned char *host = malloc(span_size());

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# Linked from each folder of tests/bats, where bats looks for it. Runs once before the first test of a bats call: sees that what the tests use is built, and says with what it was.
-# A failure here fails the whole call: a suite that can't be prepared has nothing to report.
+# bats finds this file by a link in each folder of tests/bats. It runs once, before the first test
+# of a bats call: it prints the versions of the tools, and builds everything that the tests use. A
+# failure here fails the whole call.
 
 setup_suite() {
     local root build digits
@@ -11,10 +12,11 @@ setup_suite() {
     PENSTOCK_TEST_TOOLKIT=$("$root/scripts/dev/cuda-home" || true)
     digits=$(git -C "$root" rev-parse --short=4 HEAD 2>/dev/null || true)
     export PENSTOCK_TEST_TOOLKIT PENSTOCK_TEST_TURN=${PENSTOCK_TEST_TURN:-$((16#${digits:-0}))}
-    # Where programs put their live pages: not among those of whatever else runs on this machine, of other files of tests too.
+    # Live pages go to a separate directory, apart from those of other programs and other bats
+    # calls.
     XDG_RUNTIME_DIR=$(mktemp -d /dev/shm/penstock-suite.XXXXXX)
     export XDG_RUNTIME_DIR
-    # `make test` has done both already; a plain `bats tests/bats/ROOM` has not.
+    # `make test` does both itself; a plain `bats tests/bats/ROOM` does neither.
     if [ "${PENSTOCK_TEST_BANNER:-}" != shown ]; then
         "$root/scripts/dev/versions" | sed 's/^/# /' >&3
         make -C "$root" --no-print-directory "-j$(nproc)" "$(variant_of "$build")" everything >&2
@@ -25,7 +27,7 @@ teardown_suite() {
     rm -rf "$XDG_RUNTIME_DIR"
 }
 
-# The make variables that build a directory's variant.
+# variant_of DIRECTORY: prints the make variables that build this variant
 variant_of() {
     case ${1##*/} in
     asan) echo SAN=address ;;

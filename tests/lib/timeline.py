@@ -1,5 +1,8 @@
-"""What a trace of PENSTOCK_TRACE's must be, whatever was run; prints a summary as JSON. For tests/bats/observe/trace.bats.
-usage: timeline.py [--cut] TRACE [REPORT]     --cut: the process was killed, and what it had written is whole
+"""Checks the rules that every trace of PENSTOCK_TRACE must keep, and prints a summary as JSON. For
+tests/bats/observe/trace.bats.
+
+usage: timeline.py [--cut] TRACE [REPORT]     --cut: the process was killed; the trace has all events
+                                              until then
 """
 import json
 import sys
@@ -8,7 +11,7 @@ from collections import Counter, defaultdict
 PHASES = {"M", "X", "B", "E", "i", "C"}
 STEPS, STREAM, D2H, H2D = range(4)
 TRACKS_FROM = 5000000
-ROUNDING = 0.002  # us: two figures, each cut to ns
+ROUNDING = 0.002  # us: the error of two figures, each cut to ns
 
 
 def fail(text):
@@ -26,7 +29,7 @@ def read(path, cut):
     if cut:
         if not text.startswith("[") or text.endswith("]"):
             fail("not cut off")
-        text = text.rstrip(",") + "]"  # what chrome://tracing does; Perfetto reads event by event
+        text = text.rstrip(",") + "]"  # as chrome://tracing does; Perfetto reads event by event
     return json.loads(text)
 
 
@@ -43,7 +46,7 @@ def check_shape(event):
 
 
 def check_links(tracks):
-    """What a stream of ours does comes one after the other, in the file's order too."""
+    """Checks that events of each of our streams do not overlap and are in order in the file."""
     for (_, tid), events in tracks.items():
         if tid < TRACKS_FROM or tid % 4 == STEPS:
             continue
@@ -55,7 +58,7 @@ def check_links(tracks):
 
 
 def check_nesting(tracks):
-    """Complete events of a thread lie apart or within each other."""
+    """Checks that two complete events of a thread are apart, or one lies inside the other."""
     for (_, tid), events in tracks.items():
         if tid >= TRACKS_FROM:
             continue
@@ -70,7 +73,10 @@ def check_nesting(tracks):
 
 
 def check_steps(events, cut):
-    """Begins and ends pair up; at most a step and a layer in it are open; and time goes on."""
+    """
+    Checks that begins and ends form pairs, that at most a step and a layer in it are open, and that
+    time goes on. Returns the number of pairs by name.
+    """
     stacks, latest, pairs = defaultdict(list), defaultdict(float), Counter()
     for event in events:
         track = event["tid"]
@@ -91,7 +97,10 @@ def check_steps(events, cut):
 
 
 def check_counters(events):
-    """Time goes on for each, and what is held is never above the budget."""
+    """
+    Checks that time goes on for each counter, and that held bytes are never above the budget.
+    Returns the names of the counters.
+    """
     latest, budget = defaultdict(float), {}
     for event in events:
         device, what = event["name"].split(": ", 1)
@@ -109,7 +118,7 @@ def check_counters(events):
 
 
 def check_moves(events, clock_error_us):
-    """The device can't have begun before the host did, nor the copy be over before it began."""
+    """Checks that each move has bytes and a span, and began on the device after the host queued it."""
     for event in events:
         args = event["args"]
         if args["bytes"] <= 0 or not args["span"].startswith("0x"):
@@ -156,7 +165,7 @@ def main(arguments):
         fail(f"the last event is {last}")
     names = Counter(event["name"] for event in events if event["ph"] in "Xi")
     moves = [e for e in events if e["name"] in ("evict", "evict, void", "reload") and e["ph"] == "X"]
-    # Of a trace that was cut the error is not told.
+    # A trace that was cut does not contain the error of the clock.
     check_moves(moves, last["args"]["clock_error_ns"] / 1000 if ended else 3000)
     of = {name: [e for e in moves if e["name"] == name] for name in ("evict", "reload")}
     waits = [e for e in events if e["name"] in ("launch waits", "allocation waits", "Penstock waits")]

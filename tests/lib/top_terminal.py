@@ -1,11 +1,13 @@
-"""`penstock top` in a terminal: the arguments are the command. Fails by an assertion; a process under Penstock is there, and learning."""
+"""Tests `penstock top` in a terminal. The arguments are its command. A failure is an assertion. It
+expects a running process under Penstock that is learning.
+"""
 import fcntl, os, pty, re, select, signal, struct, subprocess, sys, termios, time
 
 def size(fd, down, across):
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", down, across, 0, 0))
 
 def read(fd, seconds, until):
-    """What is written until it holds that often enough."""
+    """Returns the output until `until(output)` is true or `seconds` are over."""
     end, text = time.monotonic() + seconds, b""
     while time.monotonic() < end and not until(text):
         if select.select([fd], [], [], 0.05)[0]:

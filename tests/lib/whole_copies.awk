@@ -1,9 +1,11 @@
-# A trace of the simulated device (CUDASIM_TRACE), named twice: the same trace, but a span that goes to several slots, or comes back from them, is one
-# copy of all its bytes, in the place of the first; so is one that goes in pieces, with looks at the gate between them. Its copies stand one behind the
-# other on their stream, and on the device one's bytes behind the other's: those of two spans have an event between, unless two threads reload at once.
+# Prints a trace of the simulated device (CUDASIM_TRACE), whose file is named twice. A span that
+# goes to or from several slots becomes one copy of all its bytes, in the place of the first copy.
+# So does a span that moves in pieces with looks at the copy gate between them. The copies of one
+# span follow each other on their stream, and their bytes follow each other on the device. Copies of
+# two spans have an event between them, unless two threads reload at once.
 FNR == 1 { pass++ }
 
-# Of a number behind 0x, below 2^53.
+# Returns the value of a hexadecimal number with 0x, below 2^53.
 function number(text, i, value) {
     for (i = 3; i <= length(text); i++)
         value = value * 16 + index("123456789abcdef", substr(text, i, 1))
