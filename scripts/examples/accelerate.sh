@@ -1,7 +1,8 @@
 #!/bin/bash
 # A script that uses Accelerate, or transformers' Trainer, on this machine:
-#   accelerate.sh [SCRIPT [ARGUMENT]...]   without one: tests/gpu/hf_trainer.py of this tree
-# GPUS is how many (1). PENSTOCK_BUDGET is what each process may hold, 60% of its device unless set. Reports go to OUT.
+#   accelerate.sh [SCRIPT [ARGUMENT]...]   by default: tests/gpu/hf_trainer.py of this tree
+# GPUS is the number of GPUs (1). PENSTOCK_BUDGET is the device memory of each process (60% of its
+# device). Reports go to OUT.
 set -euo pipefail
 
 tree=$(dirname "$(readlink -f "$0")")/../..
@@ -12,7 +13,7 @@ mkdir -p "$out"
 rm -f "$out"/report*.json # of a job that had more processes
 
 [ $# -gt 0 ] || set -- "$tree/tests/gpu/hf_trainer.py"
-# All four are named, so that neither a file of `accelerate config` nor a guess decides.
+# These four options are given, so that neither a file of `accelerate config` nor a guess decides.
 options=(--num_machines 1 --num_processes "$gpus" --mixed_precision bf16 --dynamo_backend no)
 [ "$gpus" = 1 ] || options+=(--multi_gpu)
 penstock run --budget "${PENSTOCK_BUDGET:-60%}" --report "$out/report.json" -- accelerate launch "${options[@]}" "$@"

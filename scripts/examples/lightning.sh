@@ -1,8 +1,8 @@
 #!/bin/bash
 # A script that uses Lightning's Trainer, on this machine:
-#   lightning.sh [SCRIPT [ARGUMENT]...]    without one: tests/gpu/lightning_trainer.py of this tree, on one GPU
-# GPUS is how many (1), and must be what the script gives the Trainer as `devices`. PENSTOCK_BUDGET is what each process may hold, 60% of its device
-# unless set. Reports go to OUT.
+#   lightning.sh [SCRIPT [ARGUMENT]...]    by default: tests/gpu/lightning_trainer.py of this tree
+# GPUS is the number of GPUs (1), and must equal the Trainer's `devices` in the script.
+# PENSTOCK_BUDGET is the device memory of each process (60% of its device). Reports go to OUT.
 set -euo pipefail
 
 tree=$(dirname "$(readlink -f "$0")")/../..
@@ -13,8 +13,9 @@ mkdir -p "$out"
 rm -f "$out"/report*.json # of a job that had more processes
 
 [ $# -gt 0 ] || set -- "$tree/tests/gpu/lightning_trainer.py"
-# Lightning starts the other processes itself where nobody else does, but tells them no RANK: they would write one report over the other's, and each
-# would take the host's memory for its own. By torchrun, which Lightning recognises, each knows its place.
+# Without a launcher, Lightning starts the other processes itself, but without a RANK. Then each
+# report would overwrite the other, and each process would use the host memory of all. torchrun,
+# which Lightning recognises, gives each process its rank.
 launcher=(python3)
 [ "$gpus" = 1 ] || launcher=(torchrun --standalone --nproc-per-node "$gpus")
 penstock run --budget "${PENSTOCK_BUDGET:-60%}" --report "$out/report.json" -- "${launcher[@]}" "$@"

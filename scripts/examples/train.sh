@@ -1,7 +1,7 @@
 #!/bin/bash
 # A torch script on one GPU:
-#   train.sh [SCRIPT [ARGUMENT]...]        without one: tests/gpu/transformer.py of this tree
-# PENSTOCK_BUDGET is the device memory it may hold, 60% of the device unless set. OUT is where the report goes.
+#   train.sh [SCRIPT [ARGUMENT]...]        by default: tests/gpu/transformer.py of this tree
+# PENSTOCK_BUDGET is the device memory that it may hold (60% of the device). The report goes to OUT.
 set -euo pipefail
 
 tree=$(dirname "$(readlink -f "$0")")/../..

@@ -3,7 +3,7 @@
 
 @TABLES@
 
-# _penstock_reply TYPED WORD...: sets COMPREPLY to the words that begin with TYPED; FILE stands for files
+# _penstock_reply TYPED WORD...: adds the words that begin with TYPED to COMPREPLY; FILE adds files
 _penstock_reply() {
     local typed=$1 word words=()
     shift
@@ -18,7 +18,8 @@ _penstock_reply() {
     mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -W "${words[*]}" -- "$typed")
 }
 
-# _penstock_value KEY TYPED: the same for the value of an option; sets `before` to the part that stays as typed
+# _penstock_value KEY TYPED: the same for the value of an option; sets `before` to the part that
+# stays as typed
 _penstock_value() {
     local name words
     read -ra words <<<"${_penstock_takes[$1]}"
@@ -38,7 +39,8 @@ _penstock_value() {
     _penstock_reply "$2" "${words[@]}"
 }
 
-# _penstock_command OFFSET: completes the command that begins there, if bash-completion is loaded; otherwise offers commands and files
+# _penstock_command OFFSET: completes the command that begins at this word, if bash-completion is
+# loaded; otherwise offers commands and files
 _penstock_command() {
     local function
     for function in _comp_command_offset _command_offset; do
@@ -55,7 +57,7 @@ _penstock_command() {
 _penstock() {
     local i word words=() starts=() joined='' subcommand=- pending='' current before=''
     COMPREPLY=()
-    # If an equals sign breaks words, --option=VALUE is three words.
+    # --option=VALUE is three words if an equals sign breaks words.
     for ((i = 1; i <= COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
         if [ "$word" = "=" ] && [ ${#words[@]} -gt 0 ]; then

@@ -4,7 +4,7 @@ function __penstock_begins
     test (count (commandline -opc)) -eq 1
 end
 
-# While words of this subcommand, and not of the command behind --, are typed.
+# Succeeds while words of this subcommand are typed, not those of the command after --.
 function __penstock_in
     set -l tokens (commandline -opc)
     set -q tokens[2]; and test $tokens[2] = $argv[1]; and not contains -- -- $tokens
@@ -14,7 +14,7 @@ function __penstock_in_command
     contains -- -- (commandline -opc)
 end
 
-# The completions of the command behind --.
+# Prints the completions of the command after --.
 function __penstock_command
     set -l tokens (commandline -opc) (commandline -ct)
     set -l at (contains -i -- -- $tokens)

@@ -17,7 +17,7 @@ _penstock() {
     shift words
     (( CURRENT-- ))
     _arguments -C -S $options && ret=0
-    # The value of --set.
+    # Completes the value of --set.
     if [[ $state == setting ]]; then
         if compset -P 1 '*='; then
             name=${${IPREFIX##*[ =]}:-${${IPREFIX%=}##*=}}

@@ -1,7 +1,8 @@
 # Turns a page of scripts/manual into troff, for a man page:
 #   awk -f markdown.awk [-v title=NAME] [-v table=FILE] PAGE.md
-# `title` takes the place of the page's heading. FILE is troff that takes the place of what stands between the marks of the settings table.
-# It knows what those pages use: headings, paragraphs, lists, code that is indented by four spaces, tables, `code`, *emphasis*, **strong**, links.
+# `title` replaces the page's heading. FILE is troff that replaces the text between the marks of the
+# settings table. It knows only the forms that those pages use: headings, paragraphs, lists, code that
+# is indented by four spaces, tables, `code`, *emphasis*, **strong** and links.
 
 function escaped(text) {
     gsub(/\\/, "\\e", text)
@@ -10,7 +11,7 @@ function escaped(text) {
     return text
 }
 
-# The text with each pair of `mark` in it as that font.
+# Returns the text with each part between two marks in the given font.
 function with_font(text, mark, font,    parts, count, i, out) {
     count = split(text, parts, mark)
     out = parts[1]
@@ -19,7 +20,7 @@ function with_font(text, mark, font,    parts, count, i, out) {
     return out
 }
 
-# Code is told apart first, since marks inside of it are itself.
+# Code comes first, because marks inside it are part of it.
 function formatted(text,    parts, count, i, part, out) {
     while (match(text, /\]\([^)]*\)/))
         text = substr(text, 1, RSTART - 1) "\001" substr(text, RSTART + RLENGTH)

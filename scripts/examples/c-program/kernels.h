@@ -1,4 +1,4 @@
-/* The kernels of trainer.cu. Each thread takes every n-th item, so that any grid will do. */
+/* The kernels of trainer.cu. Each thread takes every n-th item, so any grid works. */
 #ifndef KERNELS_H
 #define KERNELS_H
 
@@ -8,7 +8,7 @@
 #define FOR_EACH_ITEM(i, count)                                                                                        \
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < (count); i += gridDim.x * (size_t)blockDim.x)
 
-/* out = in + weight tanh(in), a weight for each column */
+/* out = in + weight tanh(in), with one weight for each column */
 extern "C" __global__ void layer_forward(float *out, const float *in, const float *weight, size_t rows, size_t width)
 {
     FOR_EACH_ITEM(i, rows * width)
@@ -30,7 +30,7 @@ extern "C" __global__ void weight_gradient(float *gradient, const float *in, con
     }
 }
 
-/* The gradient of `out` becomes that of `in`, in place. */
+/* Turns the gradient of `out` into that of `in`, in place. */
 extern "C" __global__ void layer_backward(float *gradient, const float *in, const float *weight, size_t rows,
                                           size_t width)
 {
@@ -43,7 +43,7 @@ extern "C" __global__ void layer_backward(float *gradient, const float *in, cons
 
 /*
  * The loss is the mean square distance from a target that is the same in all columns: row / rows.
- * One sum for each row.
+ * Each row gets one sum.
  */
 extern "C" __global__ void square_loss(float *loss, float *gradient, const float *out, size_t rows, size_t width)
 {

@@ -1,15 +1,15 @@
 /*
- * A small training loop in CUDA C, and what it may tell Penstock about itself: the layers, and
- * where a step ends. None of that is needed, and the calls do nothing where Penstock is not
- * preloaded; nothing is linked. From the tree's top:
+ * A small training loop in CUDA C that tells Penstock its layers and the end of each step. Penstock
+ * does not need these calls. They do nothing unless Penstock is preloaded, and nothing is linked.
+ * From the tree's top:
  *
  *     nvcc -O2 -Iinclude -o trainer scripts/examples/c-program/trainer.cu
  *     penstock run --budget 60% -- ./trainer
  *
- * Where Penstock is installed, $(pkg-config --cflags penstock) stands for -Iinclude.
+ * If Penstock is installed, $(pkg-config --cflags penstock) replaces -Iinclude.
  *     ./trainer [LAYERS [ROWS [WIDTH [STEPS]]]]
- * prints the loss of each step. What forward leaves for backward, one tensor of ROWS x WIDTH floats
- * a layer, is what takes the memory.
+ * prints the loss of each step. Most of the memory holds the tensors that forward leaves for
+ * backward: ROWS x WIDTH floats a layer.
  */
 #include <stdio.h>
 #include <stdlib.h>
