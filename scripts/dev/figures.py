@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 def kind_of(result):
-    """The kind of a run in raw form, by its format: penstock-KIND/1."""
+    """Returns the kind of a run in raw form, from its format: penstock-KIND/1."""
     found = re.fullmatch(r"penstock-([a-z-]+)/1", str(result.get("format")))
     if not found or found.group(1) not in KINDS:
         raise Refused(f"format {result.get('format')!r}; known are {', '.join(f'penstock-{kind}/1' for kind in KINDS)}")
@@ -42,20 +42,23 @@ def kind_of(result):
 
 
 def card_of(machine):
-    """The GPU in one word, and the number of GPUs: "H200", "H100 x2". None: no GPU."""
+    """Returns the GPU in one word, and the number of GPUs: "H200", "H100 x2". None: no GPU."""
     gpu = ((machine or {}).get("gpu") or "").split(",")[0].replace("NVIDIA", "").split()
     count = (machine or {}).get("gpus") or 1
     return None if not gpu else f"{gpu[0]} x{count}" if count > 1 else gpu[0]
 
 
 def short(commit):
-    """Seven digits of a commit, with the mark of a changed tree."""
+    """Returns seven digits of a commit, with the mark of a changed tree."""
     return commit and re.sub(r"^([0-9a-f]{7})[0-9a-f]*", r"\1", commit)
 
 
 # --- raw form to rows ----------------------------------------------------------------------------------------------------------------------
 def host_peak(runs):
-    """The most bytes of pinned host memory that one of these runs used, all its devices together; None: unknown."""
+    """
+    Returns the most bytes of pinned host memory that one of these runs used, on all its devices
+    together; None if unknown.
+    """
     peaks = []
     for run in runs:
         report = run.get("report") or {}
@@ -81,7 +84,10 @@ def rows_of_programs(result):
 
 
 def rows_of_parts(result):
-    """Rows of a yardstick or of advice. A part without `rows` has its figures under their names."""
+    """
+    Yields the rows of a yardstick or of advice. A part without `rows` has its figures under their
+    names.
+    """
     trainer = (result.get("trainer") or {}).get("file")
     for name, part in result["parts"].items():
         command = part.get("command") or (f"{trainer} {part['args']}" if "args" in part else None)
@@ -96,7 +102,7 @@ def rows_of_parts(result):
 
 
 def rows_of_checks(result):
-    """The verdicts, and each run that did not end well with the last lines that it wrote."""
+    """Yields the checks, and each run that did not end well with its last lines."""
     for check in result.get("checks", ()):
         yield {"check": check["name"], **{key: value for key, value in check.items() if key != "name" and value is not None}}
     for run in result.get("runs", ()):
@@ -107,13 +113,13 @@ def rows_of_checks(result):
 
 
 def head_of_parts(parts):
-    """What holds for a whole part: its scalars."""
+    """Returns the scalars of each part, which hold for the part as a whole."""
     return {name: {key: value for key, value in part.items() if not isinstance(value, (dict, list)) and ("rows" in part or not key.endswith("_plain"))}
             for name, part in parts.items()}
 
 
 def rows_of(result, name, raw_sha256=None):
-    """The line of runs.jsonl, and the rows, of a run in raw form."""
+    """Returns the line of runs.jsonl and the rows of a run in raw form."""
     kind, card = kind_of(result), card_of(result["machine"])
     run = {"run": name, "format": result["format"], "date": result["date"], "commit": result["commit"], "card": card, "command": result["command"]}
     run |= {key: value for key, value in result.items() if key not in (*run, "rows", "runs", "checks", "parts") and value is not None}
@@ -133,7 +139,10 @@ def rows_of(result, name, raw_sha256=None):
 
 
 def is_verdict(row):
-    """A check, or a run that did not end well: it has the run's name and nothing else of the run."""
+    """
+    Returns whether a row is a check or a run that did not end well. Such a row has the run's name, but
+    no other common field.
+    """
     return "check" in row or "not_well" in row
 
 
@@ -147,7 +156,7 @@ def ways_of(row):
 
 
 def result_of(run, rows):
-    """A run in raw form again, without its single runs but for those that did not end well."""
+    """Returns a run in raw form again. Of its single runs it has only those that did not end well."""
     kind = run["format"].split("-", 1)[1].split("/")[0]
     result = {"name": run["run"], **{key: value for key, value in run.items() if key not in ("run", "parts")}}
     result["checks"] = [Row(name=row["check"], **values_of(row, "check")) for row in rows if "check" in row]
@@ -174,12 +183,12 @@ def path_of(kind):
 
 
 def text_of(rows):
-    """Lines in their order: by run, and within a run as they come."""
+    """Returns the rows as lines, sorted by run; rows of one run keep their order."""
     return "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in sorted(rows, key=lambda row: row["run"]))
 
 
 def read(kind):
-    """The rows of a kind, or of "runs"; none where there is no such file."""
+    """Returns the rows of a kind, or of "runs"; an empty list if there is no such file."""
     rows = []
     if os.path.exists(path_of(kind)):
         with open(path_of(kind), encoding="utf-8") as file:
@@ -194,7 +203,7 @@ def read(kind):
 
 
 def read_results():
-    """All runs in raw form, the oldest first."""
+    """Returns all runs in raw form, the oldest first."""
     rows = {}
     for kind in KINDS:
         for row in read(kind):
@@ -203,7 +212,10 @@ def read_results():
 
 
 def name_for(result, taken):
-    """DATE-CARD-KIND for a new run; of the yardstick's parts the first stands for the kind. -2, -3 and so on where the name is taken."""
+    """
+    Returns DATE-CARD-KIND for a new run, with -2, -3 and so on if the name is taken. The kind of a
+    yardstick is its first part.
+    """
     kind, card = kind_of(result), (card_of(result["machine"]) or "").lower().replace(" ", "-")
     what = next(iter(result["parts"]), kind) if kind == "yardstick" else kind
     base = "-".join(word for word in (result["date"][:10], card, what) if word)

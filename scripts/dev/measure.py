@@ -1,4 +1,5 @@
-"""Runs commands one after the other and keeps what each of them took: the parts that scripts/dev/bench and scripts/gpu share.
+"""Runs commands one after the other, and keeps a record of each: the code that scripts/dev/bench and
+scripts/gpu share.
 
 A run never ends the script: a command that fails, hangs or runs out of memory becomes a record that says so.
 """
@@ -27,13 +28,16 @@ from penstock_files import write_whole  # noqa: E402
 
 OURS = re.compile(r"^(PENSTOCK_|CUDASIM_|PYTORCH_(CUDA_)?ALLOC_CONF$|LD_PRELOAD$|DET$)")
 KILL_AFTER_S = 10  # between SIGTERM, on which Penstock writes its report, and SIGKILL
-LEAST_RUN_S = 5  # what a run is taken to need at least, and before there has been one of its sort
+LEAST_RUN_S = 5  # the least expected time of a run, also of the first of its sort
 SETTLING_S = 0.3  # after the start of a run: a sample of memory may still show the run before
-LEARNT_BY = 4  # steps; what comes after them is judged as planned
+LEARNT_BY = 4  # steps; later steps are judged as planned
 
 
 class MemorySampler:
-    """The used memory by nvidia-smi, every `period_ms`, from `with` to its end; of several devices that of the fullest."""
+    """
+    Samples the used memory by nvidia-smi every `period_ms` inside a `with`. peak_mib() is that of the
+    fullest device.
+    """
 
     def __init__(self, period_ms=200, limit_s=3600):
         self.period_ms = period_ms
@@ -54,7 +58,7 @@ class MemorySampler:
 
     def _read(self):
         for line in self.process.stdout:
-            # The sample's own time, not that of its arrival: a pipe may hold lines back.
+            # The time is that in the sample, not of its arrival: a pipe may hold lines back.
             with contextlib.suppress(ValueError):
                 stamp, mebibytes = line.split(",")
                 at = datetime.datetime.strptime(stamp.strip(), "%Y/%m/%d %H:%M:%S.%f").timestamp()
@@ -67,19 +71,22 @@ class MemorySampler:
             self.reader.join(timeout=5)
 
     def peak_mib(self, begin, end):
-        """The highest sample of a stretch of time, or None without samples."""
+        """Returns the highest sample between two times, or None without samples."""
         return max((mib for at, mib in list(self.samples) if begin <= at <= end), default=None)
 
 
 def clean_environment(**settings):
-    """This process's environment without anything that steers Penstock, the simulated device or torch's allocator, and with `settings`."""
+    """
+    Returns the environment of this process with `settings`, and without any other setting of
+    Penstock, the simulated device or torch's allocator.
+    """
     environment = {name: value for name, value in os.environ.items() if not OURS.match(name)}
     environment.update({name: str(value) for name, value in settings.items()})
     return environment
 
 
 def last_json(text):
-    """The object that the whole text is, or the last one that has a line to itself."""
+    """Returns the JSON object of the whole text, or the last one on a line of its own; or None."""
     for line in [text, *reversed(text.splitlines())]:
         with contextlib.suppress(ValueError):
             value = json.loads(line)
@@ -89,11 +96,14 @@ def last_json(text):
 
 
 def run(name, command, settings, limit_s, directory):
-    """One command to its end or for `limit_s`. Its output goes to directory/name.{out,err}; what Penstock reports, to name.report.json, unless
-    `settings` has an empty PENSTOCK_REPORT.
+    """
+    Runs a command to its end or for `limit_s`. Its output goes to directory/name.{out,err}, and
+    Penstock's report to name.report.json, unless `settings` has PENSTOCK_REPORT (empty: no report).
 
-    Gives a dictionary: name, command, settings, begin and end (seconds since the epoch), wall_s, rc (None: killed at the limit),
-    status ("ok" or in words why not), result (the last JSON object the command printed), report (Penstock's) and closing_line.
+    Returns a dictionary: name, command, settings, begin and end (seconds since the epoch), wall_s, rc
+    (None: killed at the limit), status ("ok", or the reason in words), result (the last JSON object
+    that the command printed), report (Penstock's), closing_line, and said (Penstock's other lines,
+    at most 20). stderr_tail is there if the status is not "ok".
     """
     out, err, report = (os.path.join(directory, f"{name}.{what}") for what in ("out", "err", "report.json"))
     settings = dict(settings)
@@ -116,20 +126,20 @@ def run(name, command, settings, limit_s, directory):
     with open(out, errors="replace") as stdout, open(err, errors="replace") as stderr:
         printed, complained = stdout.read(), stderr.read()
     record["result"] = last_json(printed)
-    # Of several processes each writes its own; the first one's stands for them.
+    # Each process of a job writes its own report; the first one's stands for all.
     record["report"] = read_json(report) or read_json(report.replace(".json", ".rank0.json")) if "LD_PRELOAD" in settings else None
     lines = [line for line in complained.splitlines() if line.startswith("penstock: ")]
     record["closing_line"] = lines[-1] if lines else None
     record["said"] = lines[:-1][:20]
     record["status"] = status_of(record, complained, limit_s)
     if record["status"] != "ok":
-        # Addresses of other people's pages have no place among committed figures.
+        # Committed figures must not contain addresses of foreign pages.
         record["stderr_tail"] = [re.sub(r" *\(?\w+://\S+", "", line) for line in complained.splitlines()[-12:]]
     return record
 
 
 def end_group(process):
-    """Ends a process and the children it started, in its own session."""
+    """Ends a process and its children, which are in a session of their own."""
     for number, patience in ((signal.SIGTERM, KILL_AFTER_S), (signal.SIGKILL, KILL_AFTER_S)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -165,12 +175,12 @@ def read_json(path):
 
 
 def write_json(path, value):
-    """All or nothing: the file is whole at any time."""
+    """Writes the whole file at once, so that it is complete at any time."""
     write_whole(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
 def output_of(command, limit_s=60):
-    """What a command prints, stripped, or None when it fails."""
+    """Returns the stripped output of a command, or None if it fails."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                               timeout=limit_s, check=True, env=clean_environment())
@@ -185,7 +195,7 @@ def sha256_of(path):
 
 
 def commit_of(tree):
-    """The tree's commit, with "+changes" when files differ from it; None outside a repository."""
+    """Returns the tree's commit, with "+changes" if files differ from it; None outside a repository."""
     commit = output_of(["git", "-C", tree, "rev-parse", "HEAD"])
     if commit and output_of(["git", "-C", tree, "status", "--porcelain", "--untracked-files=no"]):
         commit += "+changes"
@@ -206,7 +216,10 @@ def gpus_there():
 
 
 def machine(torch_python=None):
-    """The machine that the figures depend on; GPUs and torch only where a Python that has torch is named."""
+    """
+    Returns the facts of the machine that figures depend on. GPUs and torch are included only if a
+    Python with torch is named.
+    """
     gpu = gpus = torch = None
     if torch_python:
         gpus = gpus_there()
@@ -217,9 +230,9 @@ def machine(torch_python=None):
             "cpu": first_match("/proc/cpuinfo", r"^model name\s*: (.*)$"), "memory_gib": round(int(total) / 2**20, 1) if total else None}
 
 
-# --- what the scripts of scripts/gpu share --------------------------------------------------------------------------------------------------
+# --- shared by scripts/gpu -------------------------------------------------------------------------
 def setting(text):
-    """Of a --set NAME=VALUE."""
+    """Returns the name and value of a --set NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text}: expected NAME=VALUE")
@@ -227,19 +240,19 @@ def setting(text):
 
 
 def add_options(parser, name, parts, limit, deadline):
-    """`parts`: those that run without --parts."""
+    """Adds the options that the scripts share. `parts`: the parts that run without --parts."""
     option = parser.add_argument
-    option("--out", default=os.environ.get("OUT", f"{name}-results"), help="directory for what comes of it (default: $OUT)")
-    option("--parts", default=",".join(parts), help="which parts, in this order")
+    option("--out", default=os.environ.get("OUT", f"{name}-results"), help="directory for the results (default: $OUT)")
+    option("--parts", default=",".join(parts), help="the parts to run, in this order")
     option("--limit", type=float, default=limit, help="seconds for one run")
-    option("--deadline", type=float, default=deadline, help="seconds for everything: nothing is started that would not end before")
-    option("--commit", help="what was built, where git can't tell")
+    option("--deadline", type=float, default=deadline, help="seconds for everything: no run starts that would not end before")
+    option("--commit", help="the commit that was built, if git can't tell")
     option("--python", default="python3", help="the Python that has torch")
     option("--set", type=setting, action="append", default=[], metavar="NAME=VALUE", help="a PENSTOCK_ setting for every run under Penstock")
 
 
 def parse_options(parser, parts, files):
-    """The arguments, with parts as a list; `files` are options that must name files, if anything."""
+    """Returns the arguments, with parts as a list. An option in `files` must name a file if given."""
     arguments = parser.parse_args()
     arguments.parts = [part for part in arguments.parts.split(",") if part]
     unknown = [part for part in arguments.parts if part not in parts]
@@ -253,12 +266,14 @@ def parse_options(parser, parts, files):
 
 
 class Session:
-    """All runs of one call of a script, in one file, OUT/NAME.json, that is whole after each of them. `arguments` are those of add_options, `library`
-    and `trainer` (None: none)."""
+    """
+    All runs of one call of a script, in one file, OUT/NAME.json, which is written as a whole after
+    each run. `arguments`: those of add_options, `library`, and `trainer`, which may be None.
+    """
 
     def __init__(self, name, arguments, sampler=None):
         self.arguments, self.sampler, self.begin = arguments, sampler, time.time()
-        self.longest = {}  # seconds, by sort: what another run of it would take
+        self.longest = {}  # seconds of the longest run so far, by sort: the expected time of the next
         self.runs = []
         self.file = os.path.join(arguments.out, f"{name}.json")
         os.makedirs(arguments.out, exist_ok=True)
@@ -275,7 +290,10 @@ class Session:
         return self.arguments.deadline - (time.time() - self.begin)
 
     def run(self, part, label, command, budget=None, limit=None, settings=None, sort=None):
-        """One run; without a budget it is plain. Never raises: what did not work stands in the record's status."""
+        """
+        Makes one run and returns its record. It is plain without a budget. Never raises: a failure
+        is the record's status.
+        """
         arguments = self.arguments
         sort = sort or (part, label)
         count = sum(run["part"] == part for run in self.runs)
@@ -304,7 +322,7 @@ class Session:
         return self.run(part, label, [self.arguments.python, self.arguments.trainer, *args.split()], **more)
 
     def check(self, name, ok, wanted, got):
-        """ok None: could not be judged, which is no success. Gives it back."""
+        """Adds a check. `ok` None: could not be judged, which counts as a failure. Returns `ok`."""
         self.results["checks"].append({"name": name, "ok": ok, "wanted": wanted, "got": got})
         return ok
 
@@ -313,17 +331,19 @@ class Session:
         write_json(self.file, self.results)
 
     def do_parts(self, functions):
-        """Each part that was asked for, by its name's function."""
+        """Runs each requested part by calling the function of its name."""
         for part in self.arguments.parts:
             try:
                 functions[part](self)
-            except Exception as error:  # a part that can't be judged must not lose the others
+            except Exception as error:  # a part that can't be judged must not stop the others
                 self.check(part, None, "figures", f"{type(error).__name__}: {error}")
             self.write()
 
     def finish(self, may_fail=()):
-        """Leaves and prints the table, as scripts/dev/results-table makes it. Gives the exit status: 0 when every run is well but those of the (part, label)
-        of `may_fail`, and every check."""
+        """
+        Writes and prints the table of scripts/dev/results-table. Returns the exit status: 0 if every
+        check holds and every run ended well, except runs of a (part, label) in `may_fail`.
+        """
         table = subprocess.run([sys.executable, os.path.join(HERE, "results-table"), self.file], stdout=subprocess.PIPE, text=True, check=False)
         with open(self.file.replace(".json", ".txt"), "w") as out:
             out.write(table.stdout)
@@ -333,8 +353,10 @@ class Session:
 
 
 def said_on_stderr(path):
-    """What a run's stderr holds beside complaints: steps_ms, each step's time in ms, link, bytes a second out and in (None
-    without), and plans, how many were made."""
+    """
+    Returns figures from a run's stderr: steps_ms, each step's time in ms; link, bytes a second out
+    and in; and plans, the number of plans. The first two are None if stderr lacks them.
+    """
     try:
         with open(path, errors="replace") as file:
             text = file.read()
@@ -357,8 +379,11 @@ def brief(record):
 
 
 def late_steps_ms(run):
-    """A step's time when the plan has long been in force: from the fifth step on, where the trainer tells each ("steps [MS, ...]" on stderr, or a list
-    as its ms) and has so many; else its own figure."""
+    """
+    Returns the median step time from the fifth step on, when a plan is in force, if the trainer prints
+    each step's time ("steps [MS, ...]" on stderr, or a list as its ms). Otherwise returns the
+    trainer's own figure, or None.
+    """
     ms = (run["result"] or {}).get("ms")
     late = (run.get("steps_ms") or (ms if isinstance(ms, list) else []))[LEARNT_BY:]
     return statistics.median(late) if late else None if isinstance(ms, list) else ms
@@ -382,7 +407,7 @@ def rounded(value, digits=None):
 
 
 def of_each(runs, *path):
-    """A value of each run that has it."""
+    """Returns the value at `path` of each run that has it."""
     found = []
     for run in runs:
         value = run
@@ -399,8 +424,9 @@ def losses_apart(one, other):
 
 def check_losses(session, label, plain, runs, least=0.0):
     """
-    Each run's losses differ from some plain run's by no more than plain runs differ among themselves, or `least`. How far they differ takes two of
-    them; losses that are the very same as one's are right without.
+    Checks that losses of each run differ from those of some plain run by at most the difference
+    among plain runs, or `least`. That difference takes two plain runs; one is enough if its losses
+    differ by at most `least`.
     """
     known = of_each(well(plain), "result", "loss")
     theirs = of_each(well(runs), "result", "loss")
