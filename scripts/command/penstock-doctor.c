@@ -3,8 +3,8 @@
  * one line for each finding:
  *     ok|note|problem: what was found - what to do about it
  * Exit status 0 if Penstock can work here, 1 if not. `penstock-doctor --cupti` prints the CUPTI
- * library that the loader finds by name. scripts/command/penstock runs it and adds what a shell can
- * check. It is linked with libc only: a missing library is a finding and must not keep it from
+ * library that the loader finds by name. scripts/command/penstock runs it and adds checks of its
+ * own. It is linked with libc only: a missing library is a finding and must not keep it from
  * starting.
  */
 #include <cuda.h>

@@ -1,7 +1,7 @@
 /*
- * penstock-plan-bound: a linear program (in CPLEX's text form) whose optimum is a lower bound on
- * the time of a round of a recorded step, in microseconds, whatever is evicted, and whenever. Takes
- * the arguments of `penstock plan`.
+ * penstock-plan-bound: prints a linear program (in CPLEX's text form) whose optimum is a lower bound
+ * on the time of a round of a recorded step, in microseconds, for any choice of evictions. Takes the
+ * arguments of `penstock plan`.
  *
  * The ring is cut into intervals; each ends at a checkpoint, the moment of the largest demand in
  * its block of launches.

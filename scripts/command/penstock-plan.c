@@ -1,5 +1,5 @@
 /*
- * penstock-plan: plans a recorded step (policy/recording/text.h) and prints what the plan costs.
+ * penstock-plan: plans a recorded step (policy/recording/text.h) and prints the cost of the plan.
  * Takes the arguments of `penstock plan`.
  */
 #include <errno.h>

@@ -1,4 +1,4 @@
-"""Starts a command, watches it and ends it early: what penstock-verify and penstock-advise share."""
+"""Starts a command, watches it and ends it early, for penstock-verify and penstock-advise."""
 import errno
 import json
 import os
@@ -11,9 +11,9 @@ import time
 from penstock_text import plain
 
 TERM_SECONDS = 10
-TELL_FIRST_SECONDS, TELL_SECONDS = 5, 10  # the first message about progress comes after so many seconds, and then another at each interval
+TELL_FIRST_SECONDS, TELL_SECONDS = 5, 10  # seconds until the first message about progress, and then between messages
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-# Turns off what writes files: each run would overwrite them, and they are the user's.
+# Turns off settings that write files: each run would overwrite the user's files.
 NO_OUTPUT = dict.fromkeys(("PENSTOCK_TRACE", "PENSTOCK_METRICS", "PENSTOCK_PROMETHEUS", "PENSTOCK_SIGNAL", "PENSTOCK_RECORDING"), "")
 
 
@@ -22,7 +22,7 @@ def say(text):
 
 
 def preloaded(environment, library):
-    """Returns the environment with the library added after what is preloaded already."""
+    """Returns the environment with the library added after other preloaded libraries."""
     before = environment.get("LD_PRELOAD")
     return environment | {"LD_PRELOAD": f"{before}:{library}" if before else library}
 
@@ -68,7 +68,7 @@ def started(command, **how):
 
 
 def seen_of(top, session):
-    """Returns in words what the live pages of a session's processes tell; an empty text if they tell nothing."""
+    """Returns the state in the live pages of a session's processes, in words; empty if unknown."""
     try:
         done = subprocess.run([top, "--json"], capture_output=True, text=True, timeout=2, check=False)
         there = [process for process in json.loads(done.stdout)["processes"] if session_of(process["pid"]) == session]

@@ -1,4 +1,4 @@
-"""Finds problems in a report (PENSTOCK_REPORT) and says what to do about them, for penstock-report."""
+"""Finds problems in a report (PENSTOCK_REPORT) and their cures, for penstock-report."""
 
 GIB = 2**30
 NOTHING_LOST = 1.02  # of the plain step, as in the library's own hint: a smaller loss is not worth a message

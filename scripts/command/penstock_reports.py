@@ -46,7 +46,7 @@ def read(path):
     try:
         with open(path, encoding="utf-8") as file:
             report = json.load(file, parse_int=whole_number)
-        json.dumps(report, ensure_ascii=False, allow_nan=False).encode()  # what JSON can't hold can't be shown
+        json.dumps(report, ensure_ascii=False, allow_nan=False).encode()  # a value that JSON can't hold can't be shown
     except OSError as error:
         fail(f"{path}: {error.strerror}; {WHAT}")
     except (ValueError, RecursionError) as error:

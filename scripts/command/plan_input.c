@@ -114,7 +114,7 @@ static void parse(struct plan_input *input, char *text, size_t length)
 
 /*
  * Sets which spans are mapped to their slots once they are evicted, as PENSTOCK_GUARD does. `auto`
- * leaves what was recorded.
+ * leaves the recorded choice.
  */
 static void set_guard(struct plan_input *input, const char *value)
 {

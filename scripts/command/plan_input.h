@@ -1,5 +1,5 @@
 /*
- * What the helpers of `penstock plan` share: the command line, and the recording that it names. For
+ * The command line that the helpers of `penstock plan` share, and the recording that it names. For
  * one thread. Memory is kept until the program ends. Wrong use and bad input end the program with
  * one line on stderr and status 2.
  */
@@ -29,7 +29,7 @@ struct plan_input {
  */
 void plan_input_read(struct plan_input *input, int argc, char **argv);
 
-/* Returns memory; ends the program if there is none. */
+/* Returns memory, or ends the program if memory is short. */
 void *plan_allocate(size_t bytes);
 
 /* Prints "penstock: " and the text as one plain line; ends the program with status 2. */

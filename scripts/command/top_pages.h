@@ -1,5 +1,5 @@
 /*
- * What `penstock top` knows: the live pages of this user's processes (shim/base/live_page.h), read
+ * The data of `penstock top`: the live pages of this user's processes (shim/base/live_page.h), read
  * again at each look. For one thread.
  */
 #ifndef PENSTOCK_TOP_PAGES_H

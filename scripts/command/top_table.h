@@ -11,7 +11,7 @@
 #include "top_pages.h"
 
 /*
- * The text grows as it is drawn; the owner frees it. When memory is short, what does not fit is
+ * The text grows as it is drawn; the owner frees it. When memory is short, the rest of the text is
  * left out.
  */
 struct top_picture {
