@@ -53,7 +53,7 @@ def short(commit):
     return commit and re.sub(r"^([0-9a-f]{7})[0-9a-f]*", r"\1", commit)
 
 
-# --- raw form to rows ----------------------------------------------------------------------------------------------------------------------
+# --- raw form to rows -----------------------------------------------------------------------------
 def host_peak(runs):
     """
     Returns the most bytes of pinned host memory that one of these runs used, on all its devices
@@ -146,7 +146,7 @@ def is_verdict(row):
     return "check" in row or "not_well" in row
 
 
-# --- rows to raw form, as far as tables need it -----------------------------------------------------------------------------------------------
+# --- rows to raw form, as far as tables need it ---------------------------------------------------
 def values_of(row, *names):
     return Row((key, value) for key, value in row.items() if key not in (*COMMON, *names))
 
@@ -177,7 +177,7 @@ def result_of(run, rows):
     return result
 
 
-# --- the files -------------------------------------------------------------------------------------------------------------------------------
+# --- the files ------------------------------------------------------------------------------------
 def path_of(kind):
     return os.path.join(RESULTS, f"{kind}.jsonl")
 

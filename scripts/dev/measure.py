@@ -230,7 +230,7 @@ def machine(torch_python=None):
             "cpu": first_match("/proc/cpuinfo", r"^model name\s*: (.*)$"), "memory_gib": round(int(total) / 2**20, 1) if total else None}
 
 
-# --- shared by scripts/gpu -------------------------------------------------------------------------
+# --- shared by scripts/gpu ------------------------------------------------------------------------
 def setting(text):
     """Returns the name and value of a --set NAME=VALUE."""
     name, equals, value = text.partition("=")

@@ -1,8 +1,8 @@
 # Turns a page of scripts/manual into troff, for a man page:
 #   awk -f markdown.awk [-v title=NAME] [-v table=FILE] PAGE.md
 # `title` replaces the page's heading. FILE is troff that replaces the text between the marks of the
-# settings table. It knows only the forms that those pages use: headings, paragraphs, lists, code that
-# is indented by four spaces, tables, `code`, *emphasis*, **strong** and links.
+# settings table. It knows only the forms that those pages use: headings, paragraphs, lists, code
+# that is indented by four spaces, tables, `code`, *emphasis*, **strong** and links.
 
 function escaped(text) {
     gsub(/\\/, "\\e", text)
