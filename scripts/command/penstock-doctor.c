@@ -1,7 +1,7 @@
 /*
- * penstock-doctor: checks that driver, device, CUPTI and libelf have what Penstock needs. Prints
- * one line for each finding:
- *     ok|note|problem: what was found - what to do about it
+ * penstock-doctor: checks that driver, device, CUPTI and libelf meet Penstock's needs. Prints one
+ * line for each finding:
+ *     ok|note|problem: finding - remedy
  * Exit status 0 if Penstock can work here, 1 if not. `penstock-doctor --cupti` prints the CUPTI
  * library that the loader finds by name. scripts/command/penstock runs it and adds checks of its
  * own. It is linked with libc only: a missing library is a finding and must not keep it from

@@ -1,4 +1,5 @@
-"""Tells Penstock about a Python program (include/penstock/penstock.h). Without Penstock in the process, no call does anything.
+"""Tells Penstock about a Python program (include/penstock/penstock.h). Without Penstock in the process,
+no call does anything.
 
     import penstock
     with penstock.layer("block", i, "forward"):
@@ -6,7 +7,8 @@
     penstock.step()                    # at the end of each step
     penstock.pin(tensor.data_ptr())    # this allocation stays in device memory
 
-A layer belongs to the thread that began it. torch runs the backward pass on its own threads: mark the layers of backward in hooks.
+A layer belongs to the thread that began it. torch runs the backward pass on its own threads: mark the
+layers of backward in hooks.
 """
 import contextlib
 import ctypes
@@ -41,7 +43,10 @@ def loaded():
 
 @contextlib.contextmanager
 def layer(name, number=-1, direction=None):
-    """Kernels launched inside belong to this layer. `number` is the same in forward and backward; negative: no layer of the model."""
+    """
+    Kernels launched inside belong to this layer. `number` is the same in forward and backward;
+    negative: no layer of the model.
+    """
     begin(name, number, direction)
     try:
         yield
@@ -67,7 +72,10 @@ def step():
 
 
 def pin(address):
-    """Keeps the allocation at the address in device memory. Returns 0, or a negative errno if Penstock has no allocation there."""
+    """
+    Keeps the allocation at the address in device memory. Returns 0, or a negative errno if Penstock
+    has no allocation there.
+    """
     return _functions["pin"](address) if _functions else _ENOENT
 
 
@@ -76,5 +84,7 @@ def unpin(address):
 
 
 def hint_idle(address):
-    """Lets the allocation at the address leave first when memory is short. Returns as `pin` does."""
+    """
+    Lets the allocation at the address leave first when memory is short. Returns as `pin` does.
+    """
     return _functions["hint_idle"](address) if _functions else _ENOENT

@@ -37,7 +37,10 @@ def show_log(log):
 
 
 def end_at_signals():
-    """Lets a signal that ends this program end the command too: the signal becomes an exit, which runs `finally`."""
+    """
+    Lets a signal that ends this program end the command too: the signal becomes an exit, which runs
+    `finally`.
+    """
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda number, _: sys.exit(128 + number))
 
@@ -49,7 +52,10 @@ def is_text(path):
 
 
 def started(command, **how):
-    """Starts the command and returns its process. If that fails, prints a line and exits with the status that a shell would have."""
+    """
+    Starts the command and returns its process. If that fails, prints a line and exits with the
+    status that a shell would have.
+    """
     path = shutil.which(command[0], path=how["env"].get("PATH", os.defpath))
     try:
         try:
@@ -103,7 +109,10 @@ class Run:
         self.log = ""
 
     def until(self, enough, seconds):
-        """Runs it until `enough()` is true, the time is over, or it ends. When this returns, neither it nor a process that it started is left."""
+        """
+        Runs it until `enough()` is true, the time is over, or it ends. When this returns, neither
+        it nor a process that it started is left.
+        """
         begun = time.monotonic()
         tell = begun + TELL_FIRST_SECONDS
         with open(self.path, "w", encoding="utf-8") as log:

@@ -1,4 +1,6 @@
-"""Writes files as shim/base/output.h does in C: a link that another user made in a directory open to all is not followed."""
+"""Writes files as shim/base/output.h does in C: a link that another user made in a directory open
+to all is not followed.
+"""
 import contextlib
 import errno
 import os
@@ -34,7 +36,10 @@ def refuse_link(path):
 
 
 def open_in_place(path):
-    """Opens a file to write from its beginning, in binary. It is emptied only after it proved to be the one that is named."""
+    """
+    Opens a file to write from its beginning, in binary. It is emptied only after it proved to be
+    the one that is named.
+    """
     if is_others_link(behind_links(path)):
         refuse_link(path)
     file = os.fdopen(os.open(path, NEW, 0o666), "wb")
@@ -57,7 +62,9 @@ def write_in_place(path, text):
 
 
 def write_whole(path, data):
-    """Writes a whole file or none, where links to it lead. A FIFO or a device is written to in place."""
+    """
+    Writes a whole file or none, where links to it lead. A FIFO or a device is written to in place.
+    """
     place = behind_links(path)
     if os.path.exists(place) and not os.path.isfile(place) and not is_others_link(place):
         with open_in_place(path) as file:

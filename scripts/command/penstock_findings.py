@@ -86,7 +86,10 @@ def of_process(report):
 
 
 def of_device(device, report):
-    """Yields the same for the part of one device, which is the report itself if there is only one device."""
+    """
+    Yields the same for the part of one device, which is the report itself if there is only one
+    device.
+    """
     if report.get("stands_aside"):
         return
     plan, learning, slab = device.get("plan") or {}, device.get("learning") or {}, device.get("slab") or {}

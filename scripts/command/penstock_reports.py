@@ -1,4 +1,6 @@
-"""Reads and checks reports (PENSTOCK_REPORT), for penstock-report and penstock-summary. A report that can't be used ends the program with one line and status 2."""
+"""Reads and checks reports (PENSTOCK_REPORT), for penstock-report and penstock-summary. A report
+that can't be used ends the program with one line and status 2.
+"""
 import contextlib
 import itertools
 import json
@@ -100,7 +102,10 @@ def end_of_output():
 
 
 def run(main):
-    """Runs a program that prints. A reader that closes the pipe is no error; any other error of standard output is. Prints file names as they are."""
+    """
+    Runs a program that prints. A reader that closes the pipe is no error; any other error of
+    standard output is. Prints file names as they are.
+    """
     if sys.stdout is None:
         fail("standard output is closed; redirect it, for example with >/dev/null")
     sys.stdout.reconfigure(errors="surrogateescape")

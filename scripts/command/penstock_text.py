@@ -1,4 +1,6 @@
-"""Makes foreign text safe for a terminal, as shim/base/plain_text.h does in C: control characters become question marks."""
+"""Makes foreign text safe for a terminal, as shim/base/plain_text.h does in C: control characters
+become question marks.
+"""
 import re
 
 # Control characters, also as single bytes outside UTF-8 (surrogates in Python), and characters that

@@ -1,7 +1,9 @@
-"""The figures in tests/results: how they are read and written, and how the raw JSON of a run becomes rows.
+"""Reads and writes the figures in tests/results, and makes rows from the raw JSON of a run.
 
-Each file holds one JSON object a line. runs.jsonl has a line for each call of a measuring script; the other files have a line for each figure, in a file
-for each kind of run. The lines are sorted by the name of their run, and keep the order of the script within a run. tests/results/README.md lists the fields.
+Each file holds one JSON object a line. runs.jsonl has a line for each call of a measuring script. The
+other files have a line for each figure, in a file for each kind of run. The lines are sorted by the
+name of their run, and keep the order of the script within a run. tests/results/README.md lists the
+fields.
 """
 
 import hashlib
@@ -73,7 +75,10 @@ def with_host_peak(values, runs):
 
 
 def rows_of_programs(result):
-    """Yields a row for each program, with the figures of each way of running it. A check that failed begins with NOT."""
+    """
+    Yields a row for each program, with the figures of each way of running it. A check that failed
+    begins with NOT.
+    """
     for entry in result["rows"]:
         ways = {}
         for way, found in entry["ways"].items():
@@ -140,8 +145,8 @@ def rows_of(result, name, raw_sha256=None):
 
 def is_verdict(row):
     """
-    Returns whether a row is a check or a run that did not end well. Such a row has the run's name, but
-    no other common field.
+    Returns whether a row is a check or a run that did not end well. Such a row has the run's name,
+    but no other common field.
     """
     return "check" in row or "not_well" in row
 
@@ -156,7 +161,9 @@ def ways_of(row):
 
 
 def result_of(run, rows):
-    """Returns a run in raw form again. Of its single runs it has only those that did not end well."""
+    """
+    Returns a run in raw form again. Of its single runs it has only those that did not end well.
+    """
     kind = run["format"].split("-", 1)[1].split("/")[0]
     result = {"name": run["run"], **{key: value for key, value in run.items() if key not in ("run", "parts")}}
     result["checks"] = [Row(name=row["check"], **values_of(row, "check")) for row in rows if "check" in row]

@@ -1,7 +1,8 @@
 """Runs commands one after the other, and keeps a record of each: the code that scripts/dev/bench and
 scripts/gpu share.
 
-A run never ends the script: a command that fails, hangs or runs out of memory becomes a record that says so.
+A run never ends the script: a command that fails, hangs or runs out of memory becomes a record that
+says so.
 """
 
 import argparse
@@ -195,7 +196,9 @@ def sha256_of(path):
 
 
 def commit_of(tree):
-    """Returns the tree's commit, with "+changes" if files differ from it; None outside a repository."""
+    """
+    Returns the tree's commit, with "+changes" if files differ from it; None outside a repository.
+    """
     commit = output_of(["git", "-C", tree, "rev-parse", "HEAD"])
     if commit and output_of(["git", "-C", tree, "status", "--porcelain", "--untracked-files=no"]):
         commit += "+changes"
@@ -252,7 +255,9 @@ def add_options(parser, name, parts, limit, deadline):
 
 
 def parse_options(parser, parts, files):
-    """Returns the arguments, with parts as a list. An option in `files` must name a file if given."""
+    """
+    Returns the arguments, with parts as a list. An option in `files` must name a file if given.
+    """
     arguments = parser.parse_args()
     arguments.parts = [part for part in arguments.parts.split(",") if part]
     unknown = [part for part in arguments.parts if part not in parts]
@@ -380,8 +385,8 @@ def brief(record):
 
 def late_steps_ms(run):
     """
-    Returns the median step time from the fifth step on, when a plan is in force, if the trainer prints
-    each step's time ("steps [MS, ...]" on stderr, or a list as its ms). Otherwise returns the
+    Returns the median step time from the fifth step on, when a plan is in force, if the trainer
+    prints each step's time ("steps [MS, ...]" on stderr, or a list as its ms). Otherwise returns the
     trainer's own figure, or None.
     """
     ms = (run["result"] or {}).get("ms")

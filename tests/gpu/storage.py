@@ -24,7 +24,9 @@ def library():
 
 
 class Description(ctypes.Structure):
-    """CUfileDescr_t of cufile.h; of its union of a descriptor and a pointer, only the descriptor."""
+    """
+    CUfileDescr_t of cufile.h; of its union of a descriptor and a pointer, only the descriptor.
+    """
 
     _fields_ = [("type", ctypes.c_int), ("fd", ctypes.c_long), ("operations", ctypes.c_void_p)]
 

@@ -12,7 +12,9 @@ import loop
 
 
 class SecondContext:
-    """A context of our own, with memory from the driver. Each word of the memory is `word` at first."""
+    """
+    A context of our own, with memory from the driver. Each word of the memory is `word` at first.
+    """
 
     def __init__(self, mib, word):
         self.driver, self.bytes, self.context, self.memory = ctypes.CDLL("libcuda.so.1"), mib << 20, ctypes.c_void_p(), ctypes.c_uint64()

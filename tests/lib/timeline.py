@@ -118,7 +118,9 @@ def check_counters(events):
 
 
 def check_moves(events, clock_error_us):
-    """Checks that each move has bytes and a span, and began on the device after the host queued it."""
+    """
+    Checks that each move has bytes and a span, and began on the device after the host queued it.
+    """
     for event in events:
         args = event["args"]
         if args["bytes"] <= 0 or not args["span"].startswith("0x"):

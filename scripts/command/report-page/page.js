@@ -15,7 +15,7 @@
   const timeUnit = (most) => [[1e9, 's'], [1e6, 'ms'], [1e3, 'µs']].find(([unit]) => most >= unit) || [1, 'ns'];
   const short = (value) => value.toLocaleString('en', { maximumFractionDigits: Math.abs(value) >= 100 ? 0 : 2 });
 
-  // ---- what the charts share ----
+  // ---- shared by the charts ----
 
   // Draws stripes for layers under the curves, with their names above if there is room.
   const stripes = {
