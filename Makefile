@@ -97,7 +97,7 @@ endif
 lib_sources := $(wildcard shim/*.c shim/*/*.c policy/*.c policy/*/*.c)
 lib_objects := $(lib_sources:%.c=$(OUT)/obj/%.o)
 # A folder for each room, as in shim/; all programs are in $(OUT)/unit.
-unit_sources := $(wildcard tests/unit/*/test_*.c)
+unit_sources := $(wildcard tests/unit/*/test_*.c tests/unit/*/*/test_*.c)
 # The simulated driver's own unit tests are linked with it; scripts/dev/test gives them the path to find it.
 sim_unit_sources := $(wildcard tests/unit/cudasim/test_cudasim_*.c)
 plain_unit_sources := $(filter-out $(sim_unit_sources),$(unit_sources))

@@ -30,10 +30,10 @@
 #include "observe/live.h"
 #include "observe/report.h"
 #include "observe/report_signal.h"
-#include "observe/trace.h"
+#include "observe/event_trace.h"
 #include "plan/answers.h"
 #include "plan/following.h"
-#include "plan/layers.h"
+#include "plan/layer_markers.h"
 #include "plan/learning.h"
 #include "residency/copies.h"
 #include "residency/demand_eviction.h"
@@ -88,7 +88,7 @@ static void in_forked_child(void)
     if (hooks.forked)
         hooks.forked();
     ps_registry_disown(); /* a thread that the child does not have may hold a lock */
-    ps_trace_forget();
+    ps_event_trace_forget();
     ps_report_forget();
     ps_live_disown();
     ps_rank_exchange_disown();
@@ -162,7 +162,7 @@ static int set_up_device(const char **why)
         ps_copies_close();
         return r;
     }
-    ps_trace_add_device();
+    ps_event_trace_add_device();
     ps_live_open_device();
     ps_devices_add(ps_device.context);
     if (hooks.device_is_set_up)
@@ -210,7 +210,7 @@ static void name_what_is_written(void)
 
 static void tell_observers(const char *why)
 {
-    ps_trace_finish(); /* the trace's thread makes driver calls in a context that may be about to go */
+    ps_event_trace_finish(); /* the trace's thread makes driver calls in a context that may be about to go */
     if (why && ps_verify_is_on())
         ps_verify_aside(why);
 }
@@ -220,7 +220,7 @@ static void begin(void)
     const char *why = NULL;
 
     ps_observers.stands_aside = tell_observers;
-    ps_observers.event = ps_trace_put;
+    ps_observers.event = ps_event_trace_put;
     if (ps_is_secure_execution()) {
         ps_settings_default(&ps_settings);
         atomic_store(&ps_process_state, PS_PROCESS_ASIDE);
@@ -230,7 +230,7 @@ static void begin(void)
     name_what_is_written();
     ps_settings_check_paths(&ps_settings, say_problem, NULL);
     ps_log_configure(&ps_settings.log);
-    ps_layers_open(&ps_settings.layers);
+    ps_layer_markers_open(&ps_settings.layers);
     if (ps_settings.disable) {
         ps_log_info(PROCESS, "PENSTOCK_DISABLE=1: every call passes through");
         atomic_store(&ps_process_state, PS_PROCESS_ASIDE);
@@ -249,7 +249,7 @@ static void begin(void)
             ps_verify_aside(why);
         atomic_store(&ps_process_state, PS_PROCESS_ASIDE);
     } else {
-        ps_trace_open(ps_settings.trace);
+        ps_event_trace_open(ps_settings.trace);
         pthread_atfork(NULL, NULL, in_forked_child);
         atomic_store(&has_managed, true);
         atomic_store(&ps_process_state, PS_PROCESS_MANAGING);

@@ -1,4 +1,4 @@
-#include "policy/lower_bound.h"
+#include "policy/base/lower_bound.h"
 #include "policy/planner/gaps.h"
 
 #include <string.h>

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 #include "penstock/policy.h"
-#include "policy/lower_bound.h"
+#include "policy/base/lower_bound.h"
 #include "policy/planner/range_max.h"
 
 struct ps_gap {

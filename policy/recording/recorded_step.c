@@ -1,3 +1,5 @@
+#include "policy/recording/recorded_step.h"
+
 /*
  * Makes a step from the recorder's events. It takes a few passes over the window's events, with one
  * hash table from the caller's numbers to its spans.
@@ -76,7 +78,7 @@ static size_t place(size_t *bytes, size_t count, size_t each)
     return at;
 }
 
-bool ps_recorder_keeps(const struct ps_recorder *recorder, uint64_t first, uint32_t length)
+bool ps_recorded_step_is_kept(const struct ps_recorder *recorder, uint64_t first, uint32_t length)
 {
     if (length == 0 || length > recorder->launches || first > recorder->launches - length ||
         recorder->launches - first > PS_RECORDER_LAUNCHES - 1)
@@ -93,7 +95,7 @@ static int open_window(const struct ps_recorder *recorder, uint64_t first, uint3
     uint64_t spans = recorder->live_spans;
 
     memset(window, 0, sizeof *window);
-    if (!ps_recorder_keeps(recorder, first, length))
+    if (!ps_recorded_step_is_kept(recorder, first, length))
         return -ENODATA;
     window->first = first;
     window->length = length;
@@ -126,13 +128,13 @@ static int open_window(const struct ps_recorder *recorder, uint64_t first, uint3
     window->held = place(&window->bytes, window->moments, sizeof(uint64_t));
     window->fingerprints = place(&window->bytes, length, sizeof(uint64_t));
     window->phases = place(&window->bytes, window->layers_max, sizeof(uint8_t));
-    window->workspace = place(&window->bytes, ps_layers_auto_workspace_bytes(length), 1);
+    window->workspace = place(&window->bytes, ps_layer_markers_auto_workspace_bytes(length), 1);
     window->timed = place(&window->bytes, length, sizeof(bool));
     window->kinds = place(&window->bytes, 1, ps_recorded_times_bytes(length));
     return 0;
 }
 
-int ps_recorder_step_bytes(const struct ps_recorder *recorder, uint64_t first, uint32_t length, size_t *bytes)
+int ps_recorded_step_bytes(const struct ps_recorder *recorder, uint64_t first, uint32_t length, size_t *bytes)
 {
     struct window window;
     int rc = open_window(recorder, first, length, &window);
@@ -515,7 +517,7 @@ static uint32_t write_found_layers(const struct maker *maker, uint32_t start, ch
 
     for (uint32_t i = 0; i < launches; i++)
         fingerprints[i] = ps_kept_launch(maker->recorder, window->first + (start + i) % launches)->fingerprint;
-    uint32_t found = ps_layers_auto(fingerprints, launches, base + window->workspace, turned, launches);
+    uint32_t found = ps_layer_markers_auto(fingerprints, launches, base + window->workspace, turned, launches);
     /* The first layer that begins behind the window's end, or at it, comes first. */
     while (first < found && turned[first].first_launch + start < launches)
         first++;
@@ -550,8 +552,8 @@ static void write_layer_indices(struct penstock_launch *launch, uint32_t launche
     }
 }
 
-int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *memory,
-                     struct penstock_step *out, struct ps_recorded_details *details)
+int ps_recorded_step_make(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *memory,
+                          struct penstock_step *out, struct ps_recorded_details *details)
 {
     struct maker maker = {.recorder = recorder};
     int rc = open_window(recorder, first, length, &maker.window);

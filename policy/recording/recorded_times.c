@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "policy/hash.h"
+#include "policy/base/hash.h"
 #include "policy/recording/recorder_ring.h"
 
 /* The number of rounds from which the host's time is taken. */

@@ -23,8 +23,8 @@ size_t ps_recorded_times_bytes(uint32_t length);
 
 /*
  * Fills duration_ns and host_ns of `length` launches from launch `first` on, and `timed`, as
- * ps_recorder_step (recorder.h) says. The recorder keeps all these launches. The workspace holds
- * nothing between calls.
+ * ps_recorded_step_make (recorded_step.h) says. The recorder keeps all these launches. The
+ * workspace holds nothing between calls.
  */
 void ps_recorded_times(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *workspace,
                        struct penstock_launch *launch, bool *timed);

@@ -5,7 +5,7 @@
 #ifndef PS_RECORDER_RING_H
 #define PS_RECORDER_RING_H
 
-#include "policy/hash.h"
+#include "policy/base/hash.h"
 #include "policy/recording/recorder.h"
 
 #define PS_RECORDER_LAUNCHES (2 * PS_PATTERN_LAUNCHES_MAX) /* launches kept */

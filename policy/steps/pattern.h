@@ -8,7 +8,7 @@
 #ifndef PS_PATTERN_H
 #define PS_PATTERN_H
 
-#include "policy/hash.h"
+#include "policy/base/hash.h"
 #include "policy/steps/detector.h"
 
 #define PS_GRAM 8                              /* launches of a gram: enough to recognise a place */

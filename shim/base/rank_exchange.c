@@ -14,7 +14,7 @@
 #include "base/live_directory.h"
 #include "base/log.h"
 #include "base/output.h"
-#include "policy/hash.h"
+#include "policy/base/hash.h"
 
 /* Ranks plan within some ms of each other. A step that they wait in is lost to the plan only. */
 #define WAIT_NS 400000000u

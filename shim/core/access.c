@@ -58,8 +58,8 @@ uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream
         }
     *count = freed;
     uint64_t launch = PS_LAUNCH_NOT_LEARNT;
-    if (kind->unsteady)
-        ps_learning_unsteady_launch(spans, n);
+    if (kind->may_be_stale)
+        ps_learning_stale_launch(spans, n);
     else if ((n || kind->block_count) && !kind->only_looked)
         launch = ps_learning_launch(spans, n, kind->fingerprint, stream->index, kind->layer);
     if (ps_events_is_tracing() && !kind->only_looked)
@@ -111,7 +111,7 @@ void ps_access_end(struct ps_span *const *spans, size_t count, struct ps_stream 
         ps_block_order_end_launch(kind->blocks, kind->block_count, stream);
     if (!kind->capturing)
         gaps_open = ps_following_launched(launch, spans, count, stream);
-    const uint64_t work = ps_following_work(), lead = ps_following_lead();
+    const uint64_t work = ps_following_work(), lead = ps_following_run_ahead();
     ps_registry_unlock();
     if (kind->capturing)
         return;

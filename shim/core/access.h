@@ -25,7 +25,7 @@ struct ps_access_kind {
     /* After the call no further kernel can know its spans' addresses (known_kernels.h). */
     bool keeps_no_address;
     /* Some launches like it name spans, and some do not (stale_pointers.h). */
-    bool unsteady;
+    bool may_be_stale;
     bool capturing;                 /* the call goes into a graph, and runs with it (graphs.h) */
     bool only_looked;               /* capturing, no copy of the program's: the driver only looks */
     struct ps_block *const *blocks; /* it may touch any piece of these, listed or not (blocks.h) */

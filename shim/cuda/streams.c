@@ -451,8 +451,8 @@ static int record(struct ps_stream *s, bool as_barrier)
     }
     if (!r) {
         s->ring_moment[i] = moment;
-        atomic_store_explicit(&s->lead.ring_work[i], atomic_load_explicit(&s->lead.work, memory_order_relaxed),
-                              memory_order_relaxed);
+        atomic_store_explicit(&s->run_ahead.ring_work[i],
+                              atomic_load_explicit(&s->run_ahead.work, memory_order_relaxed), memory_order_relaxed);
         atomic_store(&s->ring_tick[i], tick);
         atomic_store(&s->recorded, tick);
         atomic_store_explicit(&s->launches, 0, memory_order_relaxed);

@@ -30,7 +30,7 @@
 #define PS_STREAMS_MAX 65536u /* streams known at a time; see ps_stream_find for others */
 
 /* The stream's figures for run_ahead.c. */
-struct ps_lead {
+struct ps_run_ahead {
     _Atomic uint64_t work;                    /* ns of work before the latest tick, as told then */
     _Atomic uint64_t ring_work[PS_TICK_RING]; /* the same for each tick in the ring */
     _Atomic uint64_t stuck_at;                /* a tick that did not come for long; 0: no tick */
@@ -83,8 +83,8 @@ struct ps_stream {
      * The last moment (ps_uses_note_everything) before each event's record. Guarded by record_lock.
      */
     uint64_t ring_moment[PS_TICK_RING];
-    struct ps_lead lead;         /* how far the host is ahead: run_ahead.h */
-    struct ps_grace_marks grace; /* the launches that its ticks cover: grace.h */
+    struct ps_run_ahead run_ahead; /* how far the host is ahead: run_ahead.h */
+    struct ps_grace_marks grace;   /* the launches that its ticks cover: grace.h */
 };
 
 /*

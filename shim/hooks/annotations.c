@@ -13,7 +13,7 @@
 #include "memory/blocks.h"
 #include "memory/registry.h"
 #include "penstock/policy.h"
-#include "plan/layers.h"
+#include "plan/layer_markers.h"
 #include "process.h"
 #include "residency/eviction.h"
 
@@ -21,17 +21,17 @@ void penstock_layer_begin(const char *name, int number, enum penstock_direction 
 {
     if (direction != PENSTOCK_DIRECTION_FORWARD && direction != PENSTOCK_DIRECTION_BACKWARD)
         direction = PENSTOCK_DIRECTION_NONE;
-    ps_layers_begin(name, number < 0 ? PENSTOCK_NEVER : (uint32_t)number, direction);
+    ps_layer_markers_begin(name, number < 0 ? PENSTOCK_NEVER : (uint32_t)number, direction);
 }
 
 void penstock_layer_end(void)
 {
-    ps_layers_end();
+    ps_layer_markers_end();
 }
 
 void penstock_step(void)
 {
-    ps_layers_step();
+    ps_layer_markers_step();
 }
 
 /*

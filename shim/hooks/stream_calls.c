@@ -18,6 +18,7 @@
 #include "process.h"
 #include "residency/eviction.h"
 #include "tracer/start.h"
+#include "tracer/source_hooks.h"
 #include "tracer/tracer.h"
 
 /* Marks the work queued on the stream with a last event. The handle must not be used after this. */
@@ -193,7 +194,7 @@ PS_EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 static bool begin_capture(CUstream stream, bool per_thread_default)
 {
     see_captures();
-    if (ps_inside || !ps_tracer_hooks_are_on())
+    if (ps_inside || !ps_source_hooks_are_on())
         return false;
     ps_capture_begins(stream, per_thread_default);
     ps_in_front++;

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "kernels/made_tables.h"
 #include "memory/registry.h"
-#include "policy/lower_bound.h"
+#include "policy/base/lower_bound.h"
 
 /* Consecutive words that name the same unit of the reservation. */
 struct run {

@@ -1,5 +1,5 @@
 #include "memory/address_space.h"
-#include "policy/lower_bound.h"
+#include "policy/base/lower_bound.h"
 
 #include <errno.h>
 #include <stdbool.h>

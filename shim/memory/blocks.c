@@ -16,7 +16,7 @@
 #define MIB (1ull << 20)
 
 /* Cuts kept for each block: 96 KiB of memory. */
-#define CUTS_MAX 2048u
+#define STARTS_MAX 2048u
 
 /* ---- choice and size ---- */
 
@@ -109,7 +109,9 @@ size_t ps_block_piece_bytes(size_t bytes, size_t unit)
 
 /* ---- making and ending ---- */
 
-/* Returns a structure that is empty except for cuts without entries; NULL if memory is missing. */
+/*
+ * Returns a structure that is empty except for starts without entries; NULL if memory is missing.
+ */
 static struct ps_block *new_structure(void)
 {
     struct ps_registry_state *r = &ps_registry;
@@ -119,20 +121,20 @@ static struct ps_block *new_structure(void)
         r->unused_blocks = block->next_unused;
     } else {
         block = calloc(1, sizeof *block);
-        struct ps_tensor_start *memory = block ? calloc(CUTS_MAX, sizeof *memory) : NULL;
+        struct ps_tensor_start *memory = block ? calloc(STARTS_MAX, sizeof *memory) : NULL;
         if (!memory) {
             free(block);
             return NULL;
         }
-        block->cuts.cut = memory;
+        block->starts.start = memory;
     }
     /*
      * Two things outlive a life: the marks of launches that are about to take them back, and the
      * memory.
      */
-    struct ps_tensor_start *memory = block->cuts.cut;
+    struct ps_tensor_start *memory = block->starts.start;
     *block = (struct ps_block){.launching = block->launching, .wanted = block->wanted};
-    ps_tensor_starts_init(&block->cuts, memory, CUTS_MAX);
+    ps_tensor_starts_init(&block->starts, memory, STARTS_MAX);
     return block;
 }
 
@@ -185,7 +187,7 @@ void ps_block_join(struct ps_span *span, struct ps_block *block)
 void ps_block_moved(struct ps_block *block, CUdeviceptr address)
 {
     block->address = address;
-    ps_tensor_starts_init(&block->cuts, block->cuts.cut, CUTS_MAX);
+    ps_tensor_starts_init(&block->starts, block->starts.start, STARTS_MAX);
 }
 
 void ps_block_end(struct ps_block *block)
@@ -268,15 +270,15 @@ static bool add_block(struct ps_block_names *names, struct ps_block *block)
         return false;
     names->block = grown;
     names->block[names->blocks++] = block;
-    ps_tensor_starts_begin(&block->cuts);
+    ps_tensor_starts_begin(&block->starts);
     return true;
 }
 
 /*
- * Returns the address of a name's cut. If the name is somewhere in a unit, the cut is at the unit's
- * end. There it shortens no tensor that ends in the unit.
+ * Returns the address of a name's start. If the name is somewhere in a unit, the start is at the
+ * unit's end. There it shortens no tensor that ends in the unit.
  */
-static uint64_t cut_of(const struct ps_block_name *name)
+static uint64_t start_of(const struct ps_block_name *name)
 {
     return name->somewhere ? name->address + ps_reservation.granularity - 1 : name->address;
 }
@@ -285,17 +287,19 @@ static void note_cut(struct ps_block *block, const struct ps_block_name *name)
 {
     /* A copy of less than a unit seldom covers a whole tensor. */
     if (!name->bytes || name->bytes >= ps_reservation.granularity)
-        ps_tensor_starts_note(&block->cuts, cut_of(name), name->bytes ? name->address + name->bytes : 0);
+        ps_tensor_starts_note(&block->starts, start_of(name), name->bytes ? name->address + name->bytes : 0);
 }
 
 /* Returns the address behind the last byte that the name is believed to cover. */
 static CUdeviceptr end_of(const struct ps_block *block, const struct ps_block_name *name)
 {
     CUdeviceptr behind = block->address + block->bytes;
-    /* If no cut is known above, a name covers no more than fits the device beside another name. */
+    /*
+     * If no start is known above, a name covers no more than fits the device beside another name.
+     */
     uint64_t most = ps_budget.limit / 2 > block->piece_bytes ? ps_budget.limit / 2 : block->piece_bytes;
     CUdeviceptr end = name->bytes ? name->address + name->bytes
-                                  : ps_tensor_starts_end_of(&block->cuts, cut_of(name), ps_reservation.granularity);
+                                  : ps_tensor_starts_end_of(&block->starts, start_of(name), ps_reservation.granularity);
 
     if (!end)
         end = behind - name->address > most ? name->address + most : behind;
@@ -308,7 +312,7 @@ bool ps_block_resolve(struct ps_block_names *names, void (*note)(void *ctx, stru
     bool listed = true;
 
     ps_registry_lock();
-    /* All cuts are noted first: a name ends where another name of the call begins. */
+    /* All starts are noted first: a name ends where another name of the call begins. */
     for (size_t i = 0; i < names->count; i++) {
         const struct ps_block_name *name = &names->name[i];
         if (!(block = block_at(name->address)))

@@ -52,7 +52,7 @@ struct ps_block {
     size_t piece_bytes; /* of each piece, but the last may have less; grows: of the largest */
     bool grows;         /* pieces come and go as allocations; `requested` and `nth` mean nothing */
     uint64_t nth;       /* blocks or spans of its size born before it, as in struct ps_span */
-    struct ps_tensor_starts cuts;
+    struct ps_tensor_starts starts;
     struct ps_uses uses; /* all launches that named the block */
     /*
      * Launches that name it, have ended their waits and are not queued yet: no piece begins to
@@ -147,7 +147,7 @@ void ps_block_end(struct ps_block *block);
 void ps_block_join(struct ps_span *span, struct ps_block *block);
 
 /*
- * The block's pieces have moved to other addresses: sets the block's own, and forgets its cuts.
+ * The block's pieces have moved to other addresses: sets the block's own, and forgets its starts.
  * [locked]
  */
 void ps_block_moved(struct ps_block *block, CUdeviceptr address);

@@ -1,10 +1,10 @@
-/* The registry's lock, and the waits that release it (declared in registry.h). */
+#include "memory/registry_lock.h"
+
 #include <pthread.h>
 #include <time.h>
 
 #include "base/per_device.h"
 #include "cuda/helper_thread.h"
-#include "memory/registry.h"
 
 static PS_PER_DEVICE struct {
     pthread_mutex_t lock;

@@ -9,7 +9,7 @@
 #include "base/per_device.h"
 #include "cuda/device_memory.h"
 #include "memory/registry.h"
-#include "policy/lower_bound.h"
+#include "policy/base/lower_bound.h"
 
 /*
  * Units in the largest part (128 MiB on the device). Parts of one size serve all larger spans.

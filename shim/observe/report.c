@@ -28,7 +28,7 @@
 #include "memory/shutdown.h"
 #include "memory/slab.h"
 #include "observe/live.h"
-#include "observe/trace.h"
+#include "observe/event_trace.h"
 #include "penstock/version.h"
 #include "plan/following.h"
 #include "plan/learning.h"
@@ -245,8 +245,8 @@ static void write_learning(struct ps_json *j, const struct figures *f)
     ps_json_u64(j, "reloads", f->followed.reloads);
     ps_json_u64(j, "corrections", f->followed.corrections);
     ps_json_u64(j, "evictions_put_off", f->followed.put_off);
-    ps_json_u64(j, "spans_made_ahead", f->followed.preparing.made);
-    ps_json_u64(j, "allocations_without_one", f->followed.preparing.missing);
+    ps_json_u64(j, "spans_made_ahead", f->followed.preallocation.made);
+    ps_json_u64(j, "allocations_without_one", f->followed.preallocation.missing);
     ps_following_write_layers(j);
     ps_json_end(j);
 }
@@ -471,13 +471,13 @@ void ps_report_finish(void)
      * figures are of one moment.
      */
     bool locked = ps_registry_lock_soon();
-    ps_trace_stop();
+    ps_event_trace_stop();
     struct figures f = take_figures();
     f.steps = ps_tracer_steps();
     write_report(&f);
     if (locked)
         ps_registry_unlock();
-    ps_trace_finish();
+    ps_event_trace_finish();
     say_closing_line(&f);
     ps_here = before;
     errno = saved;

@@ -18,6 +18,7 @@
 #include "residency/copies.h"
 #include "residency/events.h"
 #include "residency/eviction.h"
+#include "residency/eviction_queue.h"
 #include "residency/grace.h"
 #include "residency/guard.h"
 #include "residency/page_supply.h"
@@ -110,7 +111,7 @@ uint64_t ps_following_work(void)
     return dev->work;
 }
 
-uint64_t ps_following_lead(void)
+uint64_t ps_following_run_ahead(void)
 {
     if (!ps_following_moves_spans())
         return 0;
@@ -456,7 +457,7 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
     if (in_force) { /* a better plan for the step that is followed now: the round goes on under it */
         dev->now = s;
         ps_events_plan(true, pattern, s->length, s->moves);
-        ps_preallocation_at(s->preparing, dev->last_place);
+        ps_preallocation_at(s->preallocation, dev->last_place);
         catch_up(s, dev->last_place, dev->last_launch);
     }
     return 0;
@@ -528,7 +529,7 @@ void ps_following_launch(struct ps_steps_state state, uint64_t launch)
     dev->work += s->duration_ns[place];
     r->round = dev->round_number;
     if (s->moves)
-        ps_preallocation_at(s->preparing, place);
+        ps_preallocation_at(s->preallocation, place);
     if (place != s->length - 1)
         return;
     if (dev->whole_round) {
@@ -627,7 +628,7 @@ void ps_following_summary(struct ps_following_summary *out)
     const struct ps_plan_schedule *s = most_followed();
 
     *out = dev->summary;
-    out->preparing = ps_preallocation_figures();
+    out->preallocation = ps_preallocation_figures();
     if (!s)
         return;
     out->predicted_ns = s->predicted_ns;

@@ -76,7 +76,7 @@ uint64_t ps_following_work(void);
  * Returns how far the host may be ahead of the device now, in ns of that work; 0: no limit.
  * [locked]
  */
-uint64_t ps_following_lead(void);
+uint64_t ps_following_run_ahead(void);
 
 /*
  * Returns whether the evicted span's reload stands in the queue of reloads, and the queue moves.
@@ -109,7 +109,7 @@ struct ps_following_summary {
     uint64_t evictions, reloads; /* begun by plans */
     uint64_t put_off;            /* evictions that had to wait until the span was idle again */
     uint64_t corrections;        /* times that reload points were shifted, or shifted back */
-    struct ps_preallocation_figures preparing;
+    struct ps_preallocation_figures preallocation;
 };
 void ps_following_summary(struct ps_following_summary *out); /* [locked] or at the end */
 

@@ -13,8 +13,8 @@
  */
 static PS_PER_DEVICE struct {
     uint64_t at, kept;
-} of_first;
-#define latest PS_HERE(of_first)
+} first_dev;
+#define latest PS_HERE(first_dev)
 
 uint64_t ps_host_pace_launched(void)
 {

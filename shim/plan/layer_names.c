@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "cuda/driver.h"
 #include "kernels/layouts.h"
-#include "plan/layers.h"
+#include "plan/layer_markers.h"
 #include "policy/glob.h"
 
 #define TABLE (2 * PS_LAYER_NAMES_MAX) /* a power of two; at most half full */
@@ -58,7 +58,7 @@ static bool ends_in_direction(const char *name, const char *at)
     return false;
 }
 
-void ps_layers_read_name(const char *name, uint32_t *number, enum penstock_direction *direction)
+void ps_layer_names_read(const char *name, uint32_t *number, enum penstock_direction *direction)
 {
     *number = PENSTOCK_NEVER;
     *direction = PENSTOCK_DIRECTION_NONE;
@@ -118,7 +118,7 @@ static struct ps_layer_name *add(const char *text, uint64_t hash)
     }
     name->text = copy;
     name->hash = hash;
-    ps_layers_read_name(copy, &name->number, &name->direction);
+    ps_layer_names_read(copy, &name->number, &name->direction);
     if (name->number == PENSTOCK_NEVER)
         name->number = PS_LAYERS_UNNUMBERED + unnumbered++;
     while (atomic_load_explicit(&names[i % TABLE], memory_order_relaxed))

@@ -50,4 +50,11 @@ void ps_layer_names_in_child(void);
  */
 const struct ps_layer_name *ps_layer_name_of_kernel(CUfunction function, const char *pattern);
 
+/*
+ * Reads direction and number from a range's name. The direction is a word: forward, backward, fwd
+ * or bwd, in any case. The number is the last whole number that does not belong to such a word.
+ * Gives PENSTOCK_NEVER and PENSTOCK_DIRECTION_NONE where the name has none. Pure.
+ */
+void ps_layer_names_read(const char *name, uint32_t *number, enum penstock_direction *direction);
+
 #endif

@@ -4,7 +4,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/counters.h"
@@ -24,15 +23,16 @@
 #include "plan/apply_span_rules.h"
 #include "plan/following.h"
 #include "plan/host_pace.h"
-#include "plan/layers.h"
+#include "plan/layer_markers.h"
 #include "plan/plan_making.h"
 #include "plan/rank_timings.h"
 #include "plan/recording_file.h"
 #include "plan/settled_times.h"
 #include "plan/step_log.h"
 #include "plan/step_profile.h"
-#include "policy/hash.h"
+#include "policy/base/hash.h"
 #include "policy/planner/least_budget.h"
+#include "policy/recording/recorded_step.h"
 #include "residency/events.h"
 #include "residency/eviction.h"
 #include "residency/guard.h"
@@ -219,7 +219,7 @@ static void want(struct known_pattern *p, uint32_t length)
 {
     const uint64_t first = dev->launches - length;
 
-    if (!p->planned && !ps_recorder_keeps(dev->recorder, first, length)) {
+    if (!p->planned && !ps_recorded_step_is_kept(dev->recorder, first, length)) {
         p->tries = TRIES_MAX;
         ps_log_warn_once(
             POLICY,
@@ -340,7 +340,7 @@ static void heed(struct ps_steps_state state)
     }
 }
 
-void ps_learning_unsteady_launch(struct ps_span *const *spans, size_t count)
+void ps_learning_stale_launch(struct ps_span *const *spans, size_t count)
 {
     if (!is_learning())
         return;
@@ -384,7 +384,7 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
 
     if (!is_learning())
         return 0;
-    if (ps_layers_take_step())
+    if (ps_layer_markers_take_step())
         ps_steps_mark(dev->steps);
     const uint64_t number = dev->launches++;
     struct ps_recorder *recorder = dev->recorder;
@@ -491,9 +491,9 @@ static void *record(const struct wanted *w, struct penstock_step *step, struct p
     size_t bytes = 0;
     void *memory = NULL;
 
-    if (!ps_recorder_step_bytes(dev->recorder, w->first, w->length, &bytes))
+    if (!ps_recorded_step_bytes(dev->recorder, w->first, w->length, &bytes))
         memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    if (memory && ps_recorder_step(dev->recorder, w->first, w->length, memory, step, details)) {
+    if (memory && ps_recorded_step_make(dev->recorder, w->first, w->length, memory, step, details)) {
         free(memory);
         memory = NULL;
     }
@@ -663,7 +663,7 @@ static bool is_ripe(const struct wanted *w, uint64_t oldest)
     const uint64_t before = w->length / 8 < w->first ? w->length / 8 : w->first;
 
     return oldest >= w->first + w->length || ps_now_ns() - w->since > DURATIONS_AFTER_NS ||
-           !ps_recorder_keeps(dev->recorder, w->first - before, w->length);
+           !ps_recorded_step_is_kept(dev->recorder, w->first - before, w->length);
 }
 
 static void plan_steps(void)

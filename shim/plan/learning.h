@@ -42,7 +42,7 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
  * A launch is about to be queued that no step is made of. Its spans count as named by the next
  * launch. [locked]
  */
-void ps_learning_unsteady_launch(struct ps_span *const *spans, size_t count);
+void ps_learning_stale_launch(struct ps_span *const *spans, size_t count);
 
 void ps_learning_allocated(struct ps_span *span);   /* [locked] */
 void ps_learning_freed(const struct ps_span *span); /* its life has not ended yet [locked] */

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/rank_exchange.h"
 #include "memory/registry.h"
-#include "policy/hash.h"
+#include "policy/base/hash.h"
 
 /* The figures that ranks exchange: the link, then each launch. */
 struct figures {

@@ -29,7 +29,7 @@ void ps_plan_schedule_free(struct ps_plan_schedule *s)
     free(s->duration_ns);
     ps_step_figures_free(s->figures);
     ps_step_profile_free(s->profile);
-    ps_preallocation_free(s->preparing);
+    ps_preallocation_free(s->preallocation);
     free(s);
 }
 
@@ -254,10 +254,10 @@ struct ps_plan_schedule *ps_plan_schedule_make(const struct penstock_step *step,
     s->identity = calloc(plan->moves + 1u, sizeof *s->identity);
     s->grace = calloc(plan->moves + 1u, sizeof *s->grace);
     s->bound = calloc(plan->moves + 1u, sizeof *s->bound);
-    s->preparing = ps_preallocation_make(step);
+    s->preallocation = ps_preallocation_make(step);
     s->duration_ns = calloc(step->launches + 1u, sizeof *s->duration_ns);
     if (!s->duration_ns || !at || !correction || !s->move || !s->ordinal || !s->identity || !s->grace || !s->bound ||
-        !s->preparing)
+        !s->preallocation)
         goto out;
     take_moves(s, plan, all_seen, grace);
     s->figures = ps_step_figures_make(step, &(struct penstock_plan){.move = s->move, .moves = s->moves});

@@ -60,7 +60,7 @@ struct ps_plan_schedule {
     struct ps_bound *bound;
     struct ps_step_figures *figures;
     struct ps_step_profile *profile; /* or NULL */
-    struct ps_preallocation *preparing;
+    struct ps_preallocation *preallocation;
     struct ps_correction *correction; /* of the moves' reload_from */
     bool may_correct;
     uint32_t *scratch;                           /* by move */

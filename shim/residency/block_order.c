@@ -10,6 +10,7 @@
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "residency/eviction.h"
+#include "residency/eviction_queue.h"
 #include "residency/guard.h"
 #include "residency/stopwatch.h"
 

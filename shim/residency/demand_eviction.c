@@ -10,6 +10,7 @@
 #include "memory/registry.h"
 #include "penstock/policy.h"
 #include "residency/eviction.h"
+#include "residency/eviction_queue.h"
 #include "residency/grace.h"
 #include "residency/plan_table.h"
 

@@ -42,15 +42,6 @@ bool ps_eviction_start_helpers(void);
 bool ps_eviction_has_place(size_t bytes);
 
 /*
- * A plan will have spans of these sizes away at one time. Missing slots for them are made ahead.
- * Takes over `bytes`, which malloc gave. A later call replaces an earlier one. [locked]
- */
-void ps_eviction_foresee(size_t *bytes, unsigned n);
-
-/* The next spans to leave have changed, so slots may be worth making. [locked] */
-void ps_eviction_look_ahead(void);
-
-/*
  * Begins one eviction of a span that may leave (ps_eviction_may_leave). Returns 0; -ENOSPC if the
  * slab has no room; another -errno if the span stays. [locked; releases the lock meanwhile]
  */

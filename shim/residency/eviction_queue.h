@@ -1,7 +1,7 @@
 /*
  * The part of evictions before a copy is queued. Transfers wait in a line for a row of slots or for
- * their turn. A thread makes slots, for these transfers and ahead of need. For eviction.c, which
- * queues the transfers that leave the line; other modules use eviction.h.
+ * their turn. A thread makes slots, for these transfers and ahead of need. eviction.c queues the
+ * copies of the transfers that leave the line.
  *
  * All functions are called with the registry lock held, except the thread's, which takes it.
  */
@@ -79,5 +79,14 @@ uint32_t ps_transfers_changes(void);
 
 /* The body of the thread that makes slots. */
 void ps_eviction_make_slots(void);
+
+/*
+ * A plan will have spans of these sizes away at one time. Missing slots for them are made ahead.
+ * Takes over `bytes`, which malloc gave. A later call replaces an earlier one. [locked]
+ */
+void ps_eviction_foresee(size_t *bytes, unsigned n);
+
+/* The next spans to leave have changed, so slots may be worth making. [locked] */
+void ps_eviction_look_ahead(void);
 
 #endif

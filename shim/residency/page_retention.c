@@ -121,7 +121,7 @@ static void end_of_asking(void)
     for (;;) {
         ps_shutdown_park_if_due();
         if (!dev->asked_at || still_asks()) {
-            ps_registry_rest(PS_HELPER_HOARD, PS_HELPER_LOOKS_NS);
+            ps_registry_rest(PS_HELPER_RETENTION, PS_HELPER_LOOKS_NS);
             continue;
         }
         /* While the lock is released, the program may ask again, and want another trim. */
@@ -137,5 +137,5 @@ static void end_of_asking(void)
 
 void ps_page_retention_asked(void)
 {
-    dev->asked_at = ps_registry_thread_is_there(&dev->thread, "penstock-hoard", end_of_asking) ? ps_now_ns() : 0;
+    dev->asked_at = ps_registry_thread_is_there(&dev->thread, "penstock-retain", end_of_asking) ? ps_now_ns() : 0;
 }

@@ -18,6 +18,7 @@
 #include "residency/demand_eviction.h"
 #include "residency/events.h"
 #include "residency/eviction.h"
+#include "residency/eviction_queue.h"
 #include "residency/freed_spans.h"
 #include "residency/plan_table.h"
 #include "residency/stopwatch.h"

@@ -17,6 +17,7 @@
 #include "residency/bouncing.h"
 #include "residency/events.h"
 #include "residency/eviction.h"
+#include "residency/eviction_queue.h"
 #include "residency/grace.h"
 #include "residency/guard.h"
 #include "residency/page_supply.h"

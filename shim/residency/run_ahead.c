@@ -21,11 +21,11 @@
 /* The wait is halved at most this often; by then it is next to nothing. */
 #define STUCK_TIMES_MAX 16u
 
-static bool is_worth_a_tick(struct ps_lead *lead, uint64_t work)
+static bool is_worth_a_tick(struct ps_run_ahead *ahead, uint64_t work)
 {
-    if (work - atomic_load_explicit(&lead->work, memory_order_relaxed) < TICK_NS)
+    if (work - atomic_load_explicit(&ahead->work, memory_order_relaxed) < TICK_NS)
         return false;
-    atomic_store_explicit(&lead->work, work, memory_order_relaxed);
+    atomic_store_explicit(&ahead->work, work, memory_order_relaxed);
     return true;
 }
 
@@ -46,7 +46,7 @@ static uint64_t tick_to_wait_for(const struct ps_stream *s, uint64_t most, uint6
     uint64_t tick = atomic_load(&s->recorded), oldest = tick > PS_RUN_AHEAD_TICKS ? tick - PS_RUN_AHEAD_TICKS : 0;
 
     while (tick > oldest &&
-           work - atomic_load_explicit(&s->lead.ring_work[tick % PS_TICK_RING], memory_order_relaxed) < most)
+           work - atomic_load_explicit(&s->run_ahead.ring_work[tick % PS_TICK_RING], memory_order_relaxed) < most)
         tick--;
     return tick;
 }
@@ -59,21 +59,21 @@ static uint64_t tick_to_wait_for(const struct ps_stream *s, uint64_t most, uint6
 static void keep_near(struct ps_stream *s, uint64_t most, uint64_t work)
 {
     static const struct timespec a_moment = {.tv_nsec = 50000};
-    const uint64_t tick = tick_to_wait_for(s, most, work), stuck_at = atomic_load(&s->lead.stuck_at);
+    const uint64_t tick = tick_to_wait_for(s, most, work), stuck_at = atomic_load(&s->run_ahead.stuck_at);
 
     if (!tick || ps_capture_anywhere() || (stuck_at && !has_come(s, stuck_at)))
         return;
-    atomic_store(&s->lead.stuck_at, 0);
+    atomic_store(&s->run_ahead.stuck_at, 0);
     if (has_come(s, tick))
         return;
     const uint64_t began = ps_now_ns();
     do {
         nanosleep(&a_moment, NULL);
-        if (ps_now_ns() - began <= STUCK_NS >> atomic_load(&s->lead.stuck_times))
+        if (ps_now_ns() - began <= STUCK_NS >> atomic_load(&s->run_ahead.stuck_times))
             continue;
-        if (atomic_load(&s->lead.stuck_times) < STUCK_TIMES_MAX)
-            atomic_fetch_add(&s->lead.stuck_times, 1);
-        atomic_store(&s->lead.stuck_at, tick);
+        if (atomic_load(&s->run_ahead.stuck_times) < STUCK_TIMES_MAX)
+            atomic_fetch_add(&s->run_ahead.stuck_times, 1);
+        atomic_store(&s->run_ahead.stuck_at, tick);
         break;
     } while (!has_come(s, tick));
     ps_waits_kept_since(began);
@@ -81,7 +81,7 @@ static void keep_near(struct ps_stream *s, uint64_t most, uint64_t work)
 
 void ps_run_ahead_launched(struct ps_stream *s, bool gaps_open, uint64_t most, uint64_t work)
 {
-    bool due = most && is_worth_a_tick(&s->lead, work);
+    bool due = most && is_worth_a_tick(&s->run_ahead, work);
 
     due |= atomic_fetch_add_explicit(&s->launches, 1, memory_order_relaxed) + 1 >= LAUNCHES_A_TICK;
     if (!due && !gaps_open)

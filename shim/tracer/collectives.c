@@ -15,7 +15,7 @@
 #include "cuda/managed_context.h"
 #include "memory/blocks.h"
 #include "memory/registry.h"
-#include "plan/layers.h"
+#include "plan/layer_markers.h"
 #include "residency/residency.h"
 #include "tracer/graphs.h"
 
@@ -144,7 +144,7 @@ static void begin(struct collective *c)
     if (!c->stream)
         return;
     c->kind.is_kernel = true;
-    c->kind.layer = ps_layers_now(NULL);
+    c->kind.layer = ps_layer_markers_now(NULL);
     c->kind.capturing = ps_capture_has(c->handle, false);
     if (c->kind.capturing && ps_ordering_rule(NCCL_IN_GRAPH_IS_KNOWN))
         ps_graph_captures(c->handle, c->address, c->count);

@@ -13,7 +13,7 @@
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
 #include "residency/graph_pins.h"
-#include "policy/lower_bound.h"
+#include "policy/base/lower_bound.h"
 
 /* Child graphs in child graphs; deeper ones are not followed. */
 #define DEPTH_MAX 32

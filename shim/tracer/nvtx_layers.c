@@ -14,7 +14,7 @@
 #include "base/real_dlsym.h"
 #include "base/secure_execution.h"
 #include "base/settings.h"
-#include "plan/layers.h"
+#include "plan/layer_markers.h"
 
 extern char **environ;
 
@@ -127,62 +127,62 @@ static const char *message(const nvtxEventAttributes_t *event, char *out)
 
 static int push_a(const char *name)
 {
-    return ps_layers_range_push(NULL, name);
+    return ps_layer_markers_range_push(NULL, name);
 }
 
 static int push_w(const wchar_t *name)
 {
     char text[WIDE_MAX];
 
-    return ps_layers_range_push(NULL, name ? narrow(name, text) : NULL);
+    return ps_layer_markers_range_push(NULL, name ? narrow(name, text) : NULL);
 }
 
 static int push_ex(const nvtxEventAttributes_t *event)
 {
     char text[WIDE_MAX];
 
-    return ps_layers_range_push(NULL, message(event, text));
+    return ps_layer_markers_range_push(NULL, message(event, text));
 }
 
 static int pop(void)
 {
-    return ps_layers_range_pop(NULL);
+    return ps_layer_markers_range_pop(NULL);
 }
 
 static nvtxRangeId_t start_a(const char *name)
 {
-    return ps_layers_range_start(name);
+    return ps_layer_markers_range_start(name);
 }
 
 static nvtxRangeId_t start_w(const wchar_t *name)
 {
     char text[WIDE_MAX];
 
-    return ps_layers_range_start(name ? narrow(name, text) : NULL);
+    return ps_layer_markers_range_start(name ? narrow(name, text) : NULL);
 }
 
 static nvtxRangeId_t start_ex(const nvtxEventAttributes_t *event)
 {
     char text[WIDE_MAX];
 
-    return ps_layers_range_start(message(event, text));
+    return ps_layer_markers_range_start(message(event, text));
 }
 
 static void end(nvtxRangeId_t id)
 {
-    ps_layers_range_end(id);
+    ps_layer_markers_range_end(id);
 }
 
 static int domain_push_ex(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *event)
 {
     char text[WIDE_MAX];
 
-    return ps_layers_range_push(domain, message(event, text));
+    return ps_layer_markers_range_push(domain, message(event, text));
 }
 
 static int domain_pop(nvtxDomainHandle_t domain)
 {
-    return ps_layers_range_pop(domain);
+    return ps_layer_markers_range_pop(domain);
 }
 
 static nvtxRangeId_t domain_start_ex(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *event)
@@ -194,7 +194,7 @@ static nvtxRangeId_t domain_start_ex(nvtxDomainHandle_t domain, const nvtxEventA
 static void domain_end(nvtxDomainHandle_t domain, nvtxRangeId_t id)
 {
     (void)domain;
-    ps_layers_range_end(id);
+    ps_layer_markers_range_end(id);
 }
 
 static nvtxStringHandle_t register_a(nvtxDomainHandle_t domain, const char *text)
@@ -231,15 +231,15 @@ static void attach(NvtxFunctionTable table, unsigned size, unsigned which, NvtxF
 }
 
 /* Finds the source that the set-up will find. The set-up may come later than the first range. */
-static enum ps_layers_from source_of_layers(void)
+static enum ps_layer_markers_from source_of_layers(void)
 {
     static struct ps_settings settings;
 
     ps_settings_read(&settings, environ, NULL, NULL);
     if (settings.disable)
         settings.layers.from = PS_LAYERS_NONE;
-    ps_layers_open(&settings.layers);
-    return ps_layers_from();
+    ps_layer_markers_open(&settings.layers);
+    return ps_layer_markers_from();
 }
 
 /*
@@ -257,7 +257,7 @@ int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table)
     if (!callbacks || callbacks->struct_size < sizeof *callbacks)
         return 0;
     pthread_mutex_lock(&lock);
-    enum ps_layers_from from = source_of_layers();
+    enum ps_layer_markers_from from = source_of_layers();
     pthread_mutex_unlock(&lock);
     if (from != PS_LAYERS_NVTX)
         return 0;

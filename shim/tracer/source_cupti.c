@@ -1,3 +1,5 @@
+#include "tracer/source_cupti.h"
+
 /*
  * The tracer's first source: a CUPTI subscriber. It subscribes to the driver domain for launches,
  * copies and memsets, and to the resource domain for modules. It also sees calls of libraries with
@@ -15,6 +17,7 @@
 #include "cuda/cupti.h"
 #include "cuda/helper_thread.h"
 #include "kernels/layouts.h"
+#include "tracer/source_hooks.h"
 #include "tracer/traced_calls.h"
 #include "tracer/tracer.h"
 
@@ -29,7 +32,7 @@ static atomic_bool saw_alone;
 
 static void on_driver_call(CUpti_CallbackId id, const CUpti_CallbackData *data)
 {
-    if (data->callbackSite == CUPTI_API_ENTER && ps_tracer_hooks_are_on() && ps_tracing_is_on() &&
+    if (data->callbackSite == CUPTI_API_ENTER && ps_source_hooks_are_on() && ps_tracing_is_on() &&
         !ps_traced_call_is_below_hook(id))
         atomic_store_explicit(&saw_alone, true, memory_order_relaxed);
     if (data->callbackSite == CUPTI_API_ENTER)
@@ -70,7 +73,7 @@ static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_
     ps_inside--;
 }
 
-int ps_tracer_cupti_start(const char *cupti_path, const char **why)
+int ps_source_cupti_start(const char *cupti_path, const char **why)
 {
     static const CUpti_CallbackId resource_calls[] = {CUPTI_CBID_RESOURCE_MODULE_LOADED,
                                                       CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING};
@@ -116,9 +119,9 @@ int ps_tracer_cupti_start(const char *cupti_path, const char **why)
     return 0;
 }
 
-bool ps_tracer_cupti_give_way(void)
+bool ps_source_cupti_give_way(void)
 {
-    if (!atomic_load(&subscribed) || !ps_tracer_hooks_are_on())
+    if (!atomic_load(&subscribed) || !ps_source_hooks_are_on())
         return false;
     if (atomic_load(&saw_alone)) {
         ps_log_warn_once(TRACER,

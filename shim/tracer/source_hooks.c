@@ -1,3 +1,5 @@
+#include "tracer/source_hooks.h"
+
 /*
  * The tracer's other source: our functions in front of the driver's. A program reaches them by
  * symbol (exported here), or because its look-ups are answered with them (symbol_lookup.h). This
@@ -80,7 +82,7 @@ static CUresult ended(CUpti_CallbackId id, const void *parameters, CUresult resu
     STAND_IN(name##_ptds, parameters, arguments)
 #include "cuda/traced_calls.def"
 
-int ps_tracer_hooks_start(const char **why)
+int ps_source_hooks_start(const char **why)
 {
     *why = NULL;
     if (!ps_look_ups_is_ours())
@@ -94,7 +96,7 @@ int ps_tracer_hooks_start(const char **why)
     return 0;
 }
 
-bool ps_tracer_hooks_are_on(void)
+bool ps_source_hooks_are_on(void)
 {
     return atomic_load_explicit(&on, memory_order_relaxed);
 }

@@ -20,6 +20,8 @@
 #include "residency/eviction.h"
 #include "residency/page_supply.h"
 #include "tracer/look_ups.h"
+#include "tracer/source_cupti.h"
+#include "tracer/source_hooks.h"
 #include "tracer/tracer.h"
 
 static atomic_bool failed;
@@ -43,8 +45,8 @@ static int start_source(const char **why)
     bool is_auto = chosen->tracer == PS_TRACER_AUTO;
     bool tries_cupti = chosen->tracer == PS_TRACER_CUPTI || (is_auto && !ps_look_ups_tool_is_announced());
     const char *why_not = NULL;
-    int cupti = tries_cupti ? ps_tracer_cupti_start(chosen->cupti, why) : -ENOTSUP;
-    int hooks = chosen->tracer == PS_TRACER_CUPTI ? -ENOTSUP : ps_tracer_hooks_start(tries_cupti ? &why_not : why);
+    int cupti = tries_cupti ? ps_source_cupti_start(chosen->cupti, why) : -ENOTSUP;
+    int hooks = chosen->tracer == PS_TRACER_CUPTI ? -ENOTSUP : ps_source_hooks_start(tries_cupti ? &why_not : why);
 
     if (!cupti) {
         *why = NULL;
@@ -63,7 +65,7 @@ static int start_source(const char **why)
 bool ps_tracing_leave_cupti(void)
 {
     pthread_mutex_lock(&one_at_a_time);
-    bool left = ps_tracer_cupti_give_way();
+    bool left = ps_source_cupti_give_way();
     if (left) {
         atomic_store(&source, "hook");
         ps_log_info(

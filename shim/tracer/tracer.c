@@ -26,9 +26,9 @@
 #include "memory/budget.h"
 #include "memory/launches_under_way.h"
 #include "memory/registry.h"
-#include "plan/layers.h"
+#include "plan/layer_markers.h"
 #include "plan/learning.h"
-#include "policy/steps/counter.h"
+#include "policy/steps/step_counter.h"
 #include "residency/copies.h"
 #include "residency/grace.h"
 #include "residency/graph_memory.h"
@@ -516,13 +516,13 @@ static void make_ready(struct access *a, bool is_kernel)
         }
         return;
     }
-    a->kind.unsteady = is_alone && !a->is_meant && ps_stale_pointers_is(a->kind.fingerprint);
+    a->kind.may_be_stale = is_alone && !a->is_meant && ps_stale_pointers_is(a->kind.fingerprint);
     a->kind.keeps_no_address |= !is_kernel;
     a->stream = ps_stream_find(a->handle, a->per_thread_default);
     if (!a->stream)
         return;
     a->kind.is_kernel = is_kernel;
-    a->kind.layer = ps_layers_now(a->function);
+    a->kind.layer = ps_layer_markers_now(a->function);
     a->kind.capturing = ps_capture_has(a->handle, a->per_thread_default);
     if (a->blind && a->kind.capturing)
         return; /* nothing runs now, and the graph will be unknown as well */

@@ -20,31 +20,6 @@
 #include "policy/recording/recorder.h"
 
 /*
- * Starts CUPTI as the source. Returns 0; -ENOENT: no CUPTI; -EBUSY: another subscriber; -EIO. After
- * an error `*why` is its reason in words.
- */
-int ps_tracer_cupti_start(const char *cupti_path, const char **why);
-
-/*
- * Leaves CUPTI to another tool, and returns whether it did. It does so only if CUPTI was ours. The
- * other source must also have seen every launch and copy that CUPTI saw while tracing was on. Any
- * thread, one at a time.
- */
-bool ps_tracer_cupti_give_way(void);
-
-/*
- * Starts our functions in front of the driver's as the source. Returns 0; -ENOTSUP: impossible in
- * this process, for the reason `*why`.
- */
-int ps_tracer_hooks_start(const char **why);
-
-/*
- * Returns whether the other source is on. Functions of hooks.def then report their calls in CUPTI's
- * place. Any thread.
- */
-bool ps_tracer_hooks_are_on(void);
-
-/*
  * Set while the calling thread is in a driver call that the other source reports, so that CUPTI
  * does not.
  */

@@ -25,7 +25,7 @@
 #define PIECES_MAX 256
 #define BUFFER_BYTES (1u << 20)
 
-struct stripped {
+struct unmapped {
     struct ps_span *span;
     uint64_t bytes, nth, born;
     CUdeviceptr address;
@@ -33,14 +33,14 @@ struct stripped {
     bool reached;
 };
 
-static struct stripped *stripped; /* by ascending address */
-static size_t stripped_count, stripped_room;
+static struct unmapped *unmapped; /* by ascending address */
+static size_t unmapped_count, unmapped_capacity;
 
 /*
- * Spans that the launch could reach, and that were not stripped because they were in use recently.
+ * Spans that the launch could reach, and that were not unmapped because they were in use recently.
  */
 #define ALSO_MAX 4096
-static struct stripped also[ALSO_MAX];
+static struct unmapped also[ALSO_MAX];
 static size_t also_count;
 
 static struct {
@@ -65,7 +65,7 @@ static void map_what_left(void)
 }
 
 /*
- * Waits for spans that a thread works on, or that are leaving. They could not be stripped, and
+ * Waits for spans that a thread works on, or that are leaving. They could not be unmapped, and
  * another run might find them at rest; runs must be alike. Two clocks: the device has done all work
  * queued before. So a D2H is over soon, and each helper thread finishes its span by itself.
  * [locked; releases the lock meanwhile]
@@ -117,14 +117,14 @@ void ps_verify_go_on(enum ps_guard guard)
 static int by_address(const void *key, const void *element)
 {
     CUdeviceptr address = *(const CUdeviceptr *)key;
-    const struct stripped *s = element;
+    const struct unmapped *s = element;
 
     return address < s->address ? -1 : address >= s->address + s->bytes;
 }
 
-static struct stripped as_it_is(struct ps_span *span)
+static struct unmapped as_it_is(struct ps_span *span)
 {
-    return (struct stripped){.span = span,
+    return (struct unmapped){.span = span,
                              .bytes = span->bytes,
                              .nth = span->plan.nth,
                              .born = span->plan.born,
@@ -146,7 +146,7 @@ static void note_also(CUdeviceptr word)
 
 static void mark_word(void *ctx, CUdeviceptr word, size_t bytes)
 {
-    struct stripped *s = stripped_count ? bsearch(&word, stripped, stripped_count, sizeof *stripped, by_address) : NULL;
+    struct unmapped *s = unmapped_count ? bsearch(&word, unmapped, unmapped_count, sizeof *unmapped, by_address) : NULL;
 
     (void)ctx, (void)bytes;
     if (s)
@@ -224,7 +224,7 @@ static bool leaves_at_once(const struct ps_span *span)
 }
 
 /* [locked] */
-static bool may_be_stripped(const struct ps_verify_task *task, const struct ps_span *span, uint32_t grace)
+static bool may_be_unmapped(const struct ps_verify_task *task, const struct ps_span *span, uint32_t grace)
 {
     if (span->life != PS_LIFE_LIVE || span->busy || span->holds.launching || span->holds.pinned ||
         span->holds.user_pins || span->residency == PS_EVICTING)
@@ -238,17 +238,17 @@ static bool may_be_stripped(const struct ps_verify_task *task, const struct ps_s
 /* [locked] */
 static bool add(struct ps_span *span)
 {
-    struct stripped *grown = ps_grown_array(stripped, stripped_count, &stripped_room, 256, sizeof *grown);
+    struct unmapped *grown = ps_grown_array(unmapped, unmapped_count, &unmapped_capacity, 256, sizeof *grown);
 
     if (!grown)
         return false;
-    stripped = grown;
-    stripped[stripped_count++] = as_it_is(span);
+    unmapped = grown;
+    unmapped[unmapped_count++] = as_it_is(span);
     return true;
 }
 
 /*
- * A stripped span stays busy until ps_verify_remap. No helper thread moves it meanwhile, and a
+ * A unmapped span stays busy until ps_verify_remap. No helper thread moves it meanwhile, and a
  * thread of the program that needs it waits. No work that this launch waits for on its stream waits
  * for such a span.
  */
@@ -256,10 +256,10 @@ static void choose(const struct ps_verify_task *task, uint32_t grace)
 {
     struct ps_span *span;
 
-    stripped_count = also_count = 0;
+    unmapped_count = also_count = 0;
     ps_registry_lock();
     for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
-        if (may_be_stripped(task, span, grace) && add(span))
+        if (may_be_unmapped(task, span, grace) && add(span))
             span->busy = true;
     ps_registry_unlock();
 }
@@ -271,39 +271,39 @@ size_t ps_verify_unmap_idle(const struct ps_verify_task *task, uint32_t grace, C
      * Two clocks: the host waits for the device, so that no queued work still uses spans that lose
      * their addresses.
      */
-    stripped_count = also_count = 0;
+    unmapped_count = also_count = 0;
     if (ps_cu.cuCtxSynchronize() != CUDA_SUCCESS)
         return 0;
     choose(task, grace);
     look(function, parameters, extra);
-    for (size_t i = 0; i < stripped_count; i++)
-        if (stripped[i].backing != PS_BACKING_NONE && ps_pages_unmap(stripped[i].address, stripped[i].bytes)) {
+    for (size_t i = 0; i < unmapped_count; i++)
+        if (unmapped[i].backing != PS_BACKING_NONE && ps_pages_unmap(unmapped[i].address, unmapped[i].bytes)) {
             ps_log_warn_once(RESIDENCY, "an idle span could not be unmapped: accesses to it are not "
                                         "found; `penstock verify --moved-only` does not need that");
-            stripped[i].backing = PS_BACKING_NONE;
+            unmapped[i].backing = PS_BACKING_NONE;
         }
-    return stripped_count;
+    return unmapped_count;
 }
 
 void ps_verify_remap(void)
 {
-    for (size_t i = 0; i < stripped_count; i++) {
-        struct ps_span *span = stripped[i].span;
-        if (stripped[i].backing == PS_BACKING_DEVICE)
-            ps_pages_map(stripped[i].address, span->pages);
-        else if (stripped[i].backing == PS_BACKING_SLOT)
-            ps_slab_map_row(stripped[i].address, span->slot);
+    for (size_t i = 0; i < unmapped_count; i++) {
+        struct ps_span *span = unmapped[i].span;
+        if (unmapped[i].backing == PS_BACKING_DEVICE)
+            ps_pages_map(unmapped[i].address, span->pages);
+        else if (unmapped[i].backing == PS_BACKING_SLOT)
+            ps_slab_map_row(unmapped[i].address, span->slot);
     }
     ps_registry_lock();
-    for (size_t i = 0; i < stripped_count; i++)
-        stripped[i].span->busy = false;
+    for (size_t i = 0; i < unmapped_count; i++)
+        unmapped[i].span->busy = false;
     ps_registry_changed();
     ps_registry_unlock();
 }
 
 /* ---- telling ---- */
 
-static void write_span(struct ps_json *json, const struct stripped *s, bool is_bare)
+static void write_span(struct ps_json *json, const struct unmapped *s, bool is_bare)
 {
     ps_json_begin_object(json, NULL);
     ps_json_u64(json, "bytes", s->bytes);
@@ -318,7 +318,7 @@ void ps_verify_take_evicted(void)
 {
     struct ps_span *span;
 
-    stripped_count = also_count = 0;
+    unmapped_count = also_count = 0;
     ps_registry_lock();
     for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
         if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED && span->backing == PS_BACKING_NONE &&
@@ -330,8 +330,8 @@ void ps_verify_take_evicted(void)
 void ps_verify_write_spans(struct ps_json *json)
 {
     ps_json_begin_array(json, "spans");
-    for (size_t i = 0; i < stripped_count; i++)
-        write_span(json, &stripped[i], true);
+    for (size_t i = 0; i < unmapped_count; i++)
+        write_span(json, &unmapped[i], true);
     for (size_t i = 0; i < also_count; i++)
         write_span(json, &also[i], false);
     ps_json_end(json);

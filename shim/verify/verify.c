@@ -86,7 +86,7 @@ static size_t birth_count, birth_room;
 
 /* The launch that this thread is queuing. */
 static __thread struct {
-    bool is, has_turn, settled, stripped;
+    bool is, has_turn, settled, unmapped;
     CUstream stream;
     const char *kernel;
     uint64_t occurrence;
@@ -247,7 +247,7 @@ static void tell_fault(CUresult error, bool queued_before)
     struct event event;
 
     over = true;
-    if (!mine.stripped)
+    if (!mine.unmapped)
         ps_verify_take_evicted();
     begin_event(&event, "fault");
     ps_json_string(&event.json, "kernel", mine.kernel);
@@ -267,7 +267,7 @@ static void tell(const char *name)
 
     begin_event(&event, name);
     write_progress(&event.json);
-    if (mine.stripped)
+    if (mine.unmapped)
         ps_verify_write_spans(&event.json);
     end_event(&event);
 }
@@ -320,7 +320,7 @@ static bool take_turn(void)
     return !pthread_mutex_timedlock(&turn, &until);
 }
 
-static bool is_to_be_stripped(void)
+static bool is_to_be_unmapped(void)
 {
     if (task.strips)
         return steps.learnt >= task.first;
@@ -336,7 +336,7 @@ static void see_launch(CUstream stream, CUfunction function, void **parameters, 
     if (over || ps_capture_anywhere())
         return;
     mine.is = true;
-    mine.stripped = false;
+    mine.unmapped = false;
     mine.stream = stream;
     mine.has_turn = take_turn();
     name_launch(function);
@@ -357,10 +357,10 @@ static void see_launch(CUstream stream, CUfunction function, void **parameters, 
         return;
     ps_verify_settle(task.guard);
     mine.settled = true;
-    /* No span is stripped for a blind launch, since it may use any span. */
-    mine.stripped = mine.has_turn && !traced.is_blind && is_to_be_stripped();
+    /* No span is unmapped for a blind launch, since it may use any span. */
+    mine.unmapped = mine.has_turn && !traced.is_blind && is_to_be_unmapped();
     /* Memory is searched only if the task is about one kernel. */
-    if (mine.stripped && ps_verify_unmap_idle(&task, grace, task.strips ? NULL : function, parameters, extra))
+    if (mine.unmapped && ps_verify_unmap_idle(&task, grace, task.strips ? NULL : function, parameters, extra))
         launches_bare++;
 }
 
@@ -376,7 +376,7 @@ static void see_launched(void)
     CUresult result = over ? CUDA_SUCCESS : ps_cu.cuStreamSynchronize(mine.stream);
     if (is_fault(result) && !over)
         tell_fault(result, false);
-    if (mine.stripped)
+    if (mine.unmapped)
         ps_verify_remap();
     if (mine.settled)
         ps_verify_go_on(task.guard);
@@ -385,7 +385,7 @@ static void see_launched(void)
         passed = true;
         tell("passed");
     }
-    mine.stripped = false;
+    mine.unmapped = false;
     if (!over && is_far_enough()) {
         over = true;
         tell("done");

@@ -9,6 +9,7 @@
 
 #include "bench.h"
 #include "policy/recording/auto_layers.h"
+#include "policy/recording/recorded_step.h"
 #include "policy/recording/recorder.h"
 #include "policy/steps/detector.h"
 
@@ -92,7 +93,8 @@ static void make_step(void *context, int i)
     struct ps_recorded_details recorded;
 
     (void)i;
-    if (ps_recorder_step(recorder, ps_recorder_launches(recorder) - LAUNCHES, LAUNCHES, context, &step, &recorded) != 0)
+    if (ps_recorded_step_make(recorder, ps_recorder_launches(recorder) - LAUNCHES, LAUNCHES, context, &step,
+                              &recorded) != 0)
         exit(1);
     sink += step.uses;
 }
@@ -106,7 +108,7 @@ static void bench_recorder(int batches)
     for (uint64_t span = 1; span <= SPANS; span++)
         ps_recorder_allocated(recorder, span, 4096);
     say("record a launch with 4 spans", bench_measure(batches, LAUNCHES, record, NULL, NULL));
-    if (ps_recorder_step_bytes(recorder, ps_recorder_launches(recorder) - LAUNCHES, LAUNCHES, &bytes) != 0)
+    if (ps_recorded_step_bytes(recorder, ps_recorder_launches(recorder) - LAUNCHES, LAUNCHES, &bytes) != 0)
         exit(1);
     void *memory = zeroed(bytes);
     say("make a step of 2,000 launches", bench_measure(batches / 10 + 1, 1, make_step, NULL, memory));
@@ -119,7 +121,7 @@ static void bench_layers(int batches, uint32_t launches)
 {
     uint64_t *fingerprint = zeroed(launches * sizeof *fingerprint);
     struct penstock_layer *layer = zeroed(launches * sizeof *layer);
-    void *workspace = zeroed(ps_layers_auto_workspace_bytes(launches));
+    void *workspace = zeroed(ps_layer_markers_auto_workspace_bytes(launches));
     char name[64];
     double taken[BENCH_BATCHES_MAX] = {0};
 
@@ -127,7 +129,7 @@ static void bench_layers(int batches, uint32_t launches)
         fingerprint[i] = mix(i < launches / 3 ? i % 20 : 100 + i % 40);
     for (int b = 0; b < batches; b++) {
         uint64_t begin = bench_now_ns();
-        sink += ps_layers_auto(fingerprint, launches, workspace, layer, launches);
+        sink += ps_layer_markers_auto(fingerprint, launches, workspace, layer, launches);
         taken[b] = (double)(bench_now_ns() - begin);
     }
     qsort(taken, (size_t)batches, sizeof *taken, bench_compare);

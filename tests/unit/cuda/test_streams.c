@@ -601,7 +601,7 @@ static void test_the_host_does_not_wait_for_a_device_that_waits_for_it(void)
     host.most = PS_RUN_AHEAD_NS;
     close_gate(&gate, host.stream->handle);
     pthread_join(begin_launches(4 * lead), NULL); /* waits once, for this long */
-    EXPECT_U64(1, atomic_load(&host.stream->lead.stuck_times));
+    EXPECT_U64(1, atomic_load(&host.stream->run_ahead.stuck_times));
     open_gate(&gate);
     EXPECT(COMES_TO(query_stream(host.stream->handle) == CUDA_SUCCESS));
     close_gate(&gate, host.stream->handle);

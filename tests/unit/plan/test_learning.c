@@ -446,7 +446,7 @@ static void test_what_is_planned_anew_is_planned_from_a_whole_round(void)
 }
 
 /*
- * The spans that an unsteady launch names are named by the launch behind it, once. Spans freed
+ * The spans that a launch with stale pointers names are named by the launch behind it, once. Spans freed
  * meanwhile are dropped.
  */
 static void test_what_no_step_is_made_of_counts_for_the_next_launch(void)
@@ -457,13 +457,13 @@ static void test_what_no_step_is_made_of_counts_for_the_next_launch(void)
     for (int round = 0; round < 4; round++) {
         for (uint32_t i = 0; i < length; i++) {
             struct ps_recorded_layer none = {.number = PENSTOCK_NEVER};
-            struct ps_span *unsteady[] = {lasting[3], lasting[i], lasting[3]}, *brief;
+            struct ps_span *stale[] = {lasting[3], lasting[i], lasting[3]}, *brief;
             ps_registry_lock();
             if (i == 20) {
-                ps_learning_unsteady_launch(unsteady, 3);
+                ps_learning_stale_launch(stale, 3);
                 brief = new_span(1);
                 ps_learning_allocated(brief);
-                ps_learning_unsteady_launch(&brief, 1);
+                ps_learning_stale_launch(&brief, 1);
                 ps_learning_freed(brief);
                 ps_registry_end_life(brief);
                 ps_registry_delete(brief);

@@ -1,6 +1,6 @@
 /*
  * Cuts: the likely end of an access, by the accesses above it and by the ends of copies. Also when
- * cuts are forgotten.
+ * starts are forgotten.
  */
 #include <stdlib.h>
 
@@ -11,17 +11,17 @@
 #define UNIT 4096u
 
 static struct ps_tensor_start memory[ROOM];
-static struct ps_tensor_starts cuts;
+static struct ps_tensor_starts starts;
 
 static void start(void)
 {
-    ps_tensor_starts_init(&cuts, memory, ROOM);
+    ps_tensor_starts_init(&starts, memory, ROOM);
 }
 
 static void use(uint64_t at)
 {
-    ps_tensor_starts_begin(&cuts);
-    ps_tensor_starts_note(&cuts, at, 0);
+    ps_tensor_starts_begin(&starts);
+    ps_tensor_starts_note(&starts, at, 0);
 }
 
 static void use_times(uint64_t at, unsigned times)
@@ -32,13 +32,13 @@ static void use_times(uint64_t at, unsigned times)
 
 static void copy(uint64_t at, uint64_t end)
 {
-    ps_tensor_starts_begin(&cuts);
-    ps_tensor_starts_note(&cuts, at, end);
+    ps_tensor_starts_begin(&starts);
+    ps_tensor_starts_note(&starts, at, end);
 }
 
 static uint64_t end_of(uint64_t at)
 {
-    return ps_tensor_starts_end_of(&cuts, at, UNIT);
+    return ps_tensor_starts_end_of(&starts, at, UNIT);
 }
 
 static void test_next_above(void)
@@ -55,9 +55,9 @@ static void test_next_above(void)
     EXPECT_U64(300 * UNIT, end_of(200 * UNIT));
     EXPECT_U64(0, end_of(300 * UNIT));
     EXPECT_U64(300 * UNIT, end_of(250 * UNIT));
-    EXPECT_INT(3, (long)cuts.count);
+    EXPECT_INT(3, (long)starts.count);
     use(200 * UNIT);
-    EXPECT_INT(3, (long)cuts.count);
+    EXPECT_INT(3, (long)starts.count);
 }
 
 /* Views of one tensor that begin within a unit show no end. */
@@ -82,16 +82,16 @@ static void test_known_ends(void)
     copy(100 * UNIT, 120 * UNIT);
     EXPECT_U64(120 * UNIT, end_of(100 * UNIT));
     EXPECT_U64(100 * UNIT, end_of(99 * UNIT));
-    /* A copy of a part shows no end: the earlier end or the next cut counts. */
+    /* A copy of a part shows no end: the earlier end or the next start counts. */
     copy(100 * UNIT, 105 * UNIT);
     EXPECT_U64(120 * UNIT, end_of(100 * UNIT));
     copy(110 * UNIT, 111 * UNIT);
     use(130 * UNIT);
     EXPECT_U64(130 * UNIT, end_of(110 * UNIT));
-    /* No cut above, but the end of a copy. */
+    /* No start above, but the end of a copy. */
     copy(130 * UNIT, 140 * UNIT);
     EXPECT_U64(140 * UNIT, end_of(130 * UNIT));
-    /* An end that no copy has shown again for long is dropped, although the cut is used. */
+    /* An end that no copy has shown again for long is dropped, although the start is used. */
     for (unsigned i = 0; i < 3000; i++) {
         use(100 * UNIT);
         use(110 * UNIT);
@@ -112,7 +112,7 @@ static void test_forgotten(void)
     EXPECT_U64(110 * UNIT, end_of(100 * UNIT));
     use_times(200 * UNIT, 100);
     EXPECT_U64(200 * UNIT, end_of(100 * UNIT));
-    /* The return of one cut proves nothing about others. */
+    /* The return of one start proves nothing about others. */
     use(100 * UNIT);
     EXPECT_U64(200 * UNIT, end_of(100 * UNIT));
     use(110 * UNIT);
@@ -124,18 +124,18 @@ static void test_forgotten(void)
     use_times(200 * UNIT, 1100);
     use(100 * UNIT);
     use(110 * UNIT);
-    EXPECT_U64(2048, cuts.return_time);
+    EXPECT_U64(2048, starts.return_time);
     use_times(200 * UNIT, 4000);
     EXPECT_U64(110 * UNIT, end_of(100 * UNIT));
     use_times(200 * UNIT, 200);
     EXPECT_U64(200 * UNIT, end_of(100 * UNIT));
-    /* The cut is gone for good. */
+    /* The start is gone for good. */
     use_times(200 * UNIT, 400000);
-    EXPECT_INT(1, (long)cuts.count);
+    EXPECT_INT(1, (long)starts.count);
 }
 
 /*
- * A step of any length: a cut used once a step stays. A cut that the step no longer uses is
+ * A step of any length: a start used once a step stays. A start that the step no longer uses is
  * forgotten some steps later.
  */
 static void test_steps(void)
@@ -167,21 +167,21 @@ static void test_no_room(void)
 
     start();
     for (unsigned i = 0; i < 4 * ROOM; i++) {
-        const uint32_t before = cuts.count;
+        const uint32_t before = starts.count;
         use((1000 - i) * UNIT);
-        made += cuts.count <= before;
-        EXPECT(cuts.count <= ROOM && (i < ROOM || cuts.count >= ROOM * 3 / 4 - 1));
-        /* The latest cuts are there, in order. */
-        for (unsigned k = 0; k < cuts.count; k++)
-            EXPECT_U64((1000 - i + k) * UNIT, cuts.cut[k].at);
+        made += starts.count <= before;
+        EXPECT(starts.count <= ROOM && (i < ROOM || starts.count >= ROOM * 3 / 4 - 1));
+        /* The latest starts are there, in order. */
+        for (unsigned k = 0; k < starts.count; k++)
+            EXPECT_U64((1000 - i + k) * UNIT, starts.start[k].at);
     }
     EXPECT_U64((1000 - 4 * ROOM + 2) * UNIT, end_of((1000 - 4 * ROOM + 1) * UNIT));
     EXPECT_U64(0, end_of((1000 - 3 * ROOM) * UNIT));
-    /* Each time room is made, it is for many cuts, because each pass goes through all. */
+    /* Each time room is made, it is for many starts, because each pass goes through all. */
     EXPECT(made && made <= 3 * 4 + 2);
 }
 
-/* Compared with a list of all uses, while no cut is old enough to be forgotten. */
+/* Compared with a list of all uses, while no start is old enough to be forgotten. */
 static void test_against_list(void)
 {
     uint64_t used[48];
@@ -212,7 +212,7 @@ static void test_runs(void)
     use(102 * UNIT);
     EXPECT_U64(1000 * UNIT, end_of(102 * UNIT));
     /*
-     * It is a run from the third cut on. No stride of a run is more than four times as long as the
+     * It is a run from the third start on. No stride of a run is more than four times as long as the
      * one before.
      */
     use(104 * UNIT);
@@ -221,7 +221,7 @@ static void test_runs(void)
     EXPECT_U64(134 * UNIT, end_of(110 * UNIT));
     use(140 * UNIT);
     EXPECT_U64(1000 * UNIT, end_of(140 * UNIT));
-    /* A nearer cut is the end, and so is a copy's end. */
+    /* A nearer start is the end, and so is a copy's end. */
     EXPECT_U64(110 * UNIT, end_of(104 * UNIT));
     use(1100 * UNIT);
     use(200 * UNIT);
@@ -229,7 +229,7 @@ static void test_runs(void)
     use(204 * UNIT);
     copy(204 * UNIT, 300 * UNIT);
     EXPECT_U64(1000 * UNIT, end_of(204 * UNIT));
-    /* The cut is young for a while. */
+    /* The start is young for a while. */
     use(206 * UNIT);
     EXPECT_U64(214 * UNIT, end_of(206 * UNIT));
     use_times(1100 * UNIT, 600);

@@ -10,14 +10,14 @@
 #include <unistd.h>
 
 #include "expect.h"
-#include "plan/layers.h"
+#include "plan/layer_markers.h"
 
 int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table);
 
 /* Returns the name of the layer that this thread is in, "" outside. */
 static const char *here(void)
 {
-    struct ps_recorded_layer layer = ps_layers_now(NULL);
+    struct ps_recorded_layer layer = ps_layer_markers_now(NULL);
 
     return layer.name ? layer.name : "";
 }
@@ -47,8 +47,8 @@ static void test_push_and_pop(void)
     EXPECT_TEXT("", here());
     EXPECT_INT(0, nvtxRangePushA("layer 1 forward"));
     EXPECT_TEXT("layer 1 forward", here());
-    EXPECT_U64(1, ps_layers_now(NULL).number);
-    EXPECT(ps_layers_now(NULL).direction == PENSTOCK_DIRECTION_FORWARD);
+    EXPECT_U64(1, ps_layer_markers_now(NULL).number);
+    EXPECT(ps_layer_markers_now(NULL).direction == PENSTOCK_DIRECTION_FORWARD);
     EXPECT_INT(1, nvtxRangePushEx(&ascii));
     EXPECT_TEXT("layer 2 forward", here());
     EXPECT_INT(2, nvtxRangePushEx(&none));
@@ -117,7 +117,7 @@ static void test_not_asked_for(void)
 {
     EXPECT_INT(NVTX_NO_PUSH_POP_TRACKING, nvtxRangePushA("layer 1 forward"));
     EXPECT_TEXT("", here());
-    EXPECT_U64(0, ps_layers_figures().markers);
+    EXPECT_U64(0, ps_layer_markers_figures().markers);
 }
 
 int main(void)

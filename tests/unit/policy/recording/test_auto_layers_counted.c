@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "expect.h"
+#include "policy/recording/recorded_step.h"
 #include "policy/recording/recorder.h"
 #include "trace.h"
 
@@ -47,11 +48,11 @@ static void *step_of(uint64_t first, uint32_t length, struct penstock_step *step
     struct ps_recorded_details details;
     size_t bytes = 0;
 
-    EXPECT_INT(0, ps_recorder_step_bytes(recorder, first, length, &bytes));
+    EXPECT_INT(0, ps_recorded_step_bytes(recorder, first, length, &bytes));
     void *memory = malloc(bytes);
     if (!memory)
         abort();
-    EXPECT_INT(0, ps_recorder_step(recorder, first, length, memory, step, &details));
+    EXPECT_INT(0, ps_recorded_step_make(recorder, first, length, memory, step, &details));
     return memory;
 }
 

@@ -2,7 +2,7 @@
  * The layer of a thread, by the markers of the API, of NVTX and of kernels. Each case runs in a
  * process of its own, because the source is chosen once.
  */
-#include "plan/layers.h"
+#include "plan/layer_markers.h"
 
 #include <pthread.h>
 #include <sys/wait.h>
@@ -15,7 +15,7 @@
 
 static struct ps_recorded_layer now(void)
 {
-    return ps_layers_now(NULL);
+    return ps_layer_markers_now(NULL);
 }
 
 static bool is(struct ps_recorded_layer layer, uint32_t number, enum penstock_direction direction, const char *name)
@@ -31,12 +31,12 @@ static bool is(struct ps_recorded_layer layer, uint32_t number, enum penstock_di
 #define FORWARD PENSTOCK_DIRECTION_FORWARD
 #define BACKWARD PENSTOCK_DIRECTION_BACKWARD
 
-static void choose(enum ps_layers_from from, const char *pattern)
+static void choose(enum ps_layer_markers_from from, const char *pattern)
 {
     struct ps_layer_source source = {.from = from};
 
     snprintf(source.pattern, sizeof source.pattern, "%s", pattern);
-    ps_layers_open(&source);
+    ps_layer_markers_open(&source);
 }
 
 static void test_nothing_marked(void)
@@ -44,20 +44,20 @@ static void test_nothing_marked(void)
     choose(PS_LAYERS_AUTO, "");
     EXPECT_U64(0, now().stretch);
     EXPECT(is(now(), NOWHERE));
-    ps_layers_end(); /* it ends nothing */
+    ps_layer_markers_end(); /* it ends nothing */
     EXPECT_U64(0, now().stretch);
-    EXPECT_U64(1, ps_layers_figures().unbalanced);
+    EXPECT_U64(1, ps_layer_markers_figures().unbalanced);
 }
 
 static void test_none(void)
 {
     choose(PS_LAYERS_NONE, "");
     EXPECT_U64(1, now().stretch);
-    ps_layers_begin("block", 3, FORWARD);
+    ps_layer_markers_begin("block", 3, FORWARD);
     EXPECT_U64(1, now().stretch);
     EXPECT(is(now(), NOWHERE));
-    ps_layers_end();
-    EXPECT_U64(0, ps_layers_figures().markers);
+    ps_layer_markers_end();
+    EXPECT_U64(0, ps_layer_markers_figures().markers);
 }
 
 static void test_api(void)
@@ -66,7 +66,7 @@ static void test_api(void)
     uint64_t last;
 
     /* Before the set-up has chosen a source. */
-    ps_layers_begin(name, 3, FORWARD);
+    ps_layer_markers_begin(name, 3, FORWARD);
     strcpy(name, "gone");
     EXPECT(is(now(), 3, FORWARD, "block"));
     EXPECT(now().stretch > 1);
@@ -74,41 +74,41 @@ static void test_api(void)
 
     last = now().stretch;
     EXPECT_U64(last, now().stretch);
-    ps_layers_begin(NULL, PENSTOCK_NEVER, BACKWARD);
+    ps_layer_markers_begin(NULL, PENSTOCK_NEVER, BACKWARD);
     EXPECT(is(now(), PENSTOCK_NEVER, BACKWARD, ""));
     EXPECT(now().stretch > last);
     last = now().stretch;
-    ps_layers_end();
+    ps_layer_markers_end();
     EXPECT(is(now(), 3, FORWARD, "block"));
     EXPECT(now().stretch > last);
     last = now().stretch;
-    ps_layers_end();
+    ps_layer_markers_end();
     EXPECT(is(now(), NOWHERE));
     EXPECT(now().stretch > last);
     last = now().stretch;
-    ps_layers_end();
+    ps_layer_markers_end();
     EXPECT_U64(last, now().stretch);
-    EXPECT_U64(1, ps_layers_figures().unbalanced);
-    EXPECT_U64(2, ps_layers_figures().markers);
+    EXPECT_U64(1, ps_layer_markers_figures().unbalanced);
+    EXPECT_U64(2, ps_layer_markers_figures().markers);
 
     /* Deeper than the kept levels: this loses no layer and finds none. */
-    ps_layers_begin("outer", 1, FORWARD);
+    ps_layer_markers_begin("outer", 1, FORWARD);
     for (int i = 0; i < 200; i++)
-        ps_layers_begin("inner", 2, FORWARD);
+        ps_layer_markers_begin("inner", 2, FORWARD);
     EXPECT(is(now(), 2, FORWARD, "inner"));
     for (int i = 0; i < 200; i++)
-        ps_layers_end();
+        ps_layer_markers_end();
     EXPECT(is(now(), 1, FORWARD, "outer"));
-    ps_layers_end();
+    ps_layer_markers_end();
     EXPECT(is(now(), NOWHERE));
-    EXPECT(ps_layers_figures().too_deep > 100);
+    EXPECT(ps_layer_markers_figures().too_deep > 100);
 
-    EXPECT(!ps_layers_take_step());
-    ps_layers_step();
-    EXPECT(ps_layers_take_step());
-    EXPECT(!ps_layers_take_step());
+    EXPECT(!ps_layer_markers_take_step());
+    ps_layer_markers_step();
+    EXPECT(ps_layer_markers_take_step());
+    EXPECT(!ps_layer_markers_take_step());
     /* Ranges are another source. */
-    ps_layers_range_push(NULL, "layer 1 forward");
+    ps_layer_markers_range_push(NULL, "layer 1 forward");
     EXPECT(is(now(), NOWHERE));
 }
 
@@ -136,9 +136,9 @@ static void on_another_thread(struct other *other)
 static void look_begin_look(struct other *other)
 {
     other->seen[0] = now();
-    ps_layers_begin("theirs", 9, BACKWARD);
+    ps_layer_markers_begin("theirs", 9, BACKWARD);
     other->seen[1] = now();
-    ps_layers_end();
+    ps_layer_markers_end();
     other->seen[2] = now();
 }
 
@@ -147,7 +147,7 @@ static void test_threads(void)
     struct other other = {.run = look_begin_look};
 
     choose(PS_LAYERS_AUTO, "");
-    ps_layers_begin("ours", 4, FORWARD);
+    ps_layer_markers_begin("ours", 4, FORWARD);
     uint64_t ours = now().stretch;
     on_another_thread(&other);
     EXPECT(is(other.seen[0], NOWHERE));
@@ -165,34 +165,34 @@ static void test_ranges(void)
 
     choose(PS_LAYERS_NVTX, "layer *");
     EXPECT_U64(0, now().stretch);
-    EXPECT_INT(0, ps_layers_range_push(NULL, "step 17"));
+    EXPECT_INT(0, ps_layer_markers_range_push(NULL, "step 17"));
     EXPECT_U64(0, now().stretch); /* no match: nothing is marked */
-    EXPECT_INT(1, ps_layers_range_push(NULL, "layer 3 forward"));
+    EXPECT_INT(1, ps_layer_markers_range_push(NULL, "layer 3 forward"));
     EXPECT(is(now(), 3, FORWARD, "layer 3 forward"));
     uint64_t last = now().stretch;
-    EXPECT_INT(2, ps_layers_range_push(NULL, "matmul 12"));
-    EXPECT_INT(3, ps_layers_range_push(NULL, NULL));
+    EXPECT_INT(2, ps_layer_markers_range_push(NULL, "matmul 12"));
+    EXPECT_INT(3, ps_layer_markers_range_push(NULL, NULL));
     EXPECT(is(now(), 3, FORWARD, "layer 3 forward"));
     EXPECT_U64(last, now().stretch);
-    EXPECT_INT(3, ps_layers_range_pop(NULL));
-    EXPECT_INT(2, ps_layers_range_pop(NULL));
-    EXPECT_INT(1, ps_layers_range_pop(NULL));
+    EXPECT_INT(3, ps_layer_markers_range_pop(NULL));
+    EXPECT_INT(2, ps_layer_markers_range_pop(NULL));
+    EXPECT_INT(1, ps_layer_markers_range_pop(NULL));
     EXPECT(is(now(), NOWHERE));
-    EXPECT_INT(0, ps_layers_range_pop(NULL));
+    EXPECT_INT(0, ps_layer_markers_range_pop(NULL));
 
     /* Two domains overlap without being nested. */
-    EXPECT_INT(0, ps_layers_range_push(NULL, "layer 1 bwd"));
-    EXPECT_INT(0, ps_layers_range_push(&domain, "layer 2 bwd"));
+    EXPECT_INT(0, ps_layer_markers_range_push(NULL, "layer 1 bwd"));
+    EXPECT_INT(0, ps_layer_markers_range_push(&domain, "layer 2 bwd"));
     EXPECT(is(now(), 2, BACKWARD, "layer 2 bwd"));
-    EXPECT_INT(0, ps_layers_range_pop(NULL));
+    EXPECT_INT(0, ps_layer_markers_range_pop(NULL));
     EXPECT(is(now(), 2, BACKWARD, "layer 2 bwd"));
-    EXPECT_INT(0, ps_layers_range_pop(&domain));
+    EXPECT_INT(0, ps_layer_markers_range_pop(&domain));
     EXPECT(is(now(), NOWHERE));
 
     /* The API is another source. */
-    ps_layers_begin("layer 8", 8, FORWARD);
+    ps_layer_markers_begin("layer 8", 8, FORWARD);
     EXPECT(is(now(), NOWHERE));
-    ps_layers_end();
+    ps_layer_markers_end();
 }
 
 static void look(struct other *other)
@@ -202,9 +202,9 @@ static void look(struct other *other)
 
 static void look_at_started(struct other *other)
 {
-    ps_layers_range_push(NULL, "layer 7 backward");
+    ps_layer_markers_range_push(NULL, "layer 7 backward");
     other->seen[0] = now();
-    ps_layers_range_pop(NULL);
+    ps_layer_markers_range_pop(NULL);
     other->seen[1] = now();
 }
 
@@ -213,8 +213,8 @@ static void test_started_ranges(void)
     struct other other = {.run = look_at_started};
 
     choose(PS_LAYERS_NVTX, "layer *");
-    uint64_t first = ps_layers_range_start("layer 1 forward"), none = ps_layers_range_start("epoch"),
-             second = ps_layers_range_start("layer 2 forward");
+    uint64_t first = ps_layer_markers_range_start("layer 1 forward"), none = ps_layer_markers_range_start("epoch"),
+             second = ps_layer_markers_range_start("layer 2 forward");
     EXPECT(first && none && second && first != second && none != first);
     EXPECT(is(now(), 2, FORWARD, "layer 2 forward"));
     /* This holds on each thread, except for ranges that a thread has pushed itself. */
@@ -223,14 +223,14 @@ static void test_started_ranges(void)
     EXPECT(is(other.seen[1], 2, FORWARD, "layer 2 forward"));
     EXPECT(other.seen[1].stretch > other.seen[0].stretch);
     /* Ranges end in any order. */
-    ps_layers_range_end(first);
+    ps_layer_markers_range_end(first);
     EXPECT(is(now(), 2, FORWARD, "layer 2 forward"));
-    ps_layers_range_end(none);
-    ps_layers_range_end(second);
+    ps_layer_markers_range_end(none);
+    ps_layer_markers_range_end(second);
     EXPECT(is(now(), NOWHERE));
     uint64_t last = now().stretch;
-    ps_layers_range_end(second);
-    ps_layers_range_end(123456);
+    ps_layer_markers_range_end(second);
+    ps_layer_markers_range_end(123456);
     EXPECT_U64(last, now().stretch);
     other.run = look;
     on_another_thread(&other);
@@ -246,16 +246,16 @@ static void *wander(void *arg)
 
     for (uint32_t i = 0; i < 5000; i++) {
         snprintf(name, sizeof name, "layer %u forward", me * 100 + i % 50);
-        ps_layers_range_push(NULL, name);
+        ps_layer_markers_range_push(NULL, name);
         struct ps_recorded_layer layer = now();
         if (layer.number != me * 100 + i % 50 || strcmp(layer.name, name) != 0)
             return arg;
-        uint64_t id = ps_layers_range_start("layer 7777 backward");
-        ps_layers_range_pop(NULL);
+        uint64_t id = ps_layer_markers_range_start("layer 7777 backward");
+        ps_layer_markers_range_pop(NULL);
         layer = now(); /* a started range of another thread, or none by now: not before our own */
         if (layer.number != 7777)
             return arg;
-        ps_layers_range_end(id);
+        ps_layer_markers_range_end(id);
     }
     return NULL;
 }
@@ -273,9 +273,9 @@ static void test_many_threads(void)
         pid_t child = fork();
         if (child == 0) {
             alarm(5);
-            ps_layers_range_push(NULL, "layer 5 forward");
-            ps_layers_range_start("layer 6 forward");
-            ps_layers_range_push(NULL, "layer 123456 forward");
+            ps_layer_markers_range_push(NULL, "layer 5 forward");
+            ps_layer_markers_range_start("layer 6 forward");
+            ps_layer_markers_range_push(NULL, "layer 123456 forward");
             _exit(now().number == 123456 ? 0 : 1);
         }
         EXPECT(child > 0 && waitpid(child, &status, 0) == child);
@@ -286,7 +286,7 @@ static void test_many_threads(void)
         EXPECT(lost == NULL);
     }
     EXPECT(is(now(), NOWHERE));
-    EXPECT_U64(4 * 5000 * 2, ps_layers_figures().markers);
+    EXPECT_U64(4 * 5000 * 2, ps_layer_markers_figures().markers);
 }
 
 /*
@@ -300,14 +300,14 @@ static void test_turns(void)
     choose(PS_LAYERS_NVTX, "*coder");
     for (int step = 0; step < 3; step++) {
         for (int i = 0; i < 4; i++) {
-            ps_layers_range_push(NULL, order[i]);
+            ps_layer_markers_range_push(NULL, order[i]);
             EXPECT(is(now(), PS_LAYERS_UNNUMBERED + (order[i][0] == 'd'), i < 2 ? FORWARD : BACKWARD, order[i]));
-            ps_layers_range_pop(NULL);
+            ps_layer_markers_range_pop(NULL);
         }
         /* An evaluation, which has no backward, would swap the directions without the mark. */
-        ps_layers_range_push(NULL, "encoder");
-        ps_layers_range_pop(NULL);
-        ps_layers_step();
+        ps_layer_markers_range_push(NULL, "encoder");
+        ps_layer_markers_range_pop(NULL);
+        ps_layer_markers_step();
     }
 }
 
@@ -318,15 +318,15 @@ static void test_endless_names(void)
     choose(PS_LAYERS_NVTX, "*");
     for (unsigned i = 0; i < PS_LAYER_NAMES_MAX + 10; i++) {
         snprintf(name, sizeof name, "iteration %u fwd", i);
-        ps_layers_range_push(NULL, name);
+        ps_layer_markers_range_push(NULL, name);
         if (i < PS_LAYER_NAMES_MAX)
             EXPECT(is(now(), i, FORWARD, name));
         else
             EXPECT(is(now(), NOWHERE));
-        ps_layers_range_pop(NULL);
+        ps_layer_markers_range_pop(NULL);
     }
-    EXPECT_U64(10, ps_layers_figures().too_deep);
-    ps_layers_range_push(NULL, "iteration 5 fwd");
+    EXPECT_U64(10, ps_layer_markers_figures().too_deep);
+    ps_layer_markers_range_push(NULL, "iteration 5 fwd");
     EXPECT(is(now(), 5, FORWARD, "iteration 5 fwd"));
 }
 
@@ -356,7 +356,7 @@ static void test_names(void)
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct ps_recorded_layer read = {.name = cases[i].name};
-        ps_layers_read_name(cases[i].name, &read.number, &read.direction);
+        ps_layer_names_read(cases[i].name, &read.number, &read.direction);
         if (!EXPECT(is(read, cases[i].number, cases[i].direction, cases[i].name)))
             fprintf(stderr, "  of \"%s\"\n", cases[i].name);
     }
@@ -391,13 +391,13 @@ static void test_kernels(void)
 
     ps_cu.cuKernelGetName = name_of_kernel;
     choose(PS_LAYERS_KERNEL, "norm*");
-    EXPECT_U64(0, ps_layers_now(kernel(0)).stretch);
+    EXPECT_U64(0, ps_layer_markers_now(kernel(0)).stretch);
     for (int step = 0; step < 2; step++) {
         uint64_t last = 0;
         enum penstock_direction direction = PENSTOCK_DIRECTION_NONE;
         const char *name = "";
         for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
-            struct ps_recorded_layer layer = ps_layers_now(kernel(order[i].name));
+            struct ps_recorded_layer layer = ps_layer_markers_now(kernel(order[i].name));
             if (order[i].name) {
                 EXPECT(layer.stretch > last);
                 direction = order[i].name == 1 ? FORWARD : BACKWARD;
@@ -411,22 +411,22 @@ static void test_kernels(void)
     }
     EXPECT_U64(3, asked);
     /* Backward beyond the first layer, and a name without a direction: no layer of the model. */
-    EXPECT(is(ps_layers_now(kernel(2)), PENSTOCK_NEVER, BACKWARD, "norm_bwd"));
-    EXPECT(is(ps_layers_now(kernel(2)), PENSTOCK_NEVER, BACKWARD, "norm_bwd"));
-    EXPECT(is(ps_layers_now(kernel(3)), PENSTOCK_NEVER, PENSTOCK_DIRECTION_NONE, "norm"));
-    EXPECT(is(ps_layers_now(kernel(1)), 0, FORWARD, "norm_fwd"));
+    EXPECT(is(ps_layer_markers_now(kernel(2)), PENSTOCK_NEVER, BACKWARD, "norm_bwd"));
+    EXPECT(is(ps_layer_markers_now(kernel(2)), PENSTOCK_NEVER, BACKWARD, "norm_bwd"));
+    EXPECT(is(ps_layer_markers_now(kernel(3)), PENSTOCK_NEVER, PENSTOCK_DIRECTION_NONE, "norm"));
+    EXPECT(is(ps_layer_markers_now(kernel(1)), 0, FORWARD, "norm_fwd"));
     /* A copy names no kernel. */
-    EXPECT(is(ps_layers_now(NULL), 0, FORWARD, "norm_fwd"));
+    EXPECT(is(ps_layer_markers_now(NULL), 0, FORWARD, "norm_fwd"));
     /* Forward alone continues to count until the program says that a step is over. */
-    EXPECT(is(ps_layers_now(kernel(1)), 1, FORWARD, "norm_fwd"));
-    ps_layers_step();
-    EXPECT(is(ps_layers_now(kernel(0)), 1, FORWARD, "norm_fwd"));
-    EXPECT(is(ps_layers_now(kernel(1)), 0, FORWARD, "norm_fwd"));
-    EXPECT(is(ps_layers_now(kernel(1)), 1, FORWARD, "norm_fwd"));
+    EXPECT(is(ps_layer_markers_now(kernel(1)), 1, FORWARD, "norm_fwd"));
+    ps_layer_markers_step();
+    EXPECT(is(ps_layer_markers_now(kernel(0)), 1, FORWARD, "norm_fwd"));
+    EXPECT(is(ps_layer_markers_now(kernel(1)), 0, FORWARD, "norm_fwd"));
+    EXPECT(is(ps_layer_markers_now(kernel(1)), 1, FORWARD, "norm_fwd"));
     asked = 0;
     ps_layouts_module_gone();
-    ps_layers_now(kernel(1));
-    ps_layers_now(kernel(1));
+    ps_layer_markers_now(kernel(1));
+    ps_layer_markers_now(kernel(1));
     EXPECT_U64(1, asked);
 }
 
@@ -435,8 +435,8 @@ static void test_no_kernels(void)
 {
     ps_cu.cuKernelGetName = name_of_kernel;
     choose(PS_LAYERS_AUTO, "");
-    ps_layers_begin("block", 1, FORWARD);
-    EXPECT(is(ps_layers_now(kernel(1)), 1, FORWARD, "block"));
+    ps_layer_markers_begin("block", 1, FORWARD);
+    EXPECT(is(ps_layer_markers_now(kernel(1)), 1, FORWARD, "block"));
     EXPECT_U64(0, asked);
 }
 

@@ -1,4 +1,4 @@
-#include "plan/layers.h"
+#include "plan/layer_markers.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -34,7 +34,7 @@ struct thread_marks {
 
 static const char api; /* its address is the API's domain */
 
-static _Atomic enum ps_layers_from from = PS_LAYERS_AUTO;
+static _Atomic enum ps_layer_markers_from from = PS_LAYERS_AUTO;
 static char pattern[PS_SETTINGS_PATTERN_BYTES]; /* constant once `from` has been set */
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
 
@@ -102,7 +102,7 @@ static void open_once(void)
     atomic_store_explicit(&from, wanted->from, memory_order_release);
 }
 
-void ps_layers_open(const struct ps_layer_source *source)
+void ps_layer_markers_open(const struct ps_layer_source *source)
 {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 
@@ -112,14 +112,14 @@ void ps_layers_open(const struct ps_layer_source *source)
     pthread_mutex_unlock(&one_at_a_time);
 }
 
-enum ps_layers_from ps_layers_from(void)
+enum ps_layer_markers_from ps_layer_markers_from(void)
 {
     return atomic_load_explicit(&from, memory_order_acquire);
 }
 
-struct ps_layers_figures ps_layers_figures(void)
+struct ps_layer_markers_figures ps_layer_markers_figures(void)
 {
-    return (struct ps_layers_figures){
+    return (struct ps_layer_markers_figures){
         .markers = atomic_load(&figures.markers),
         .unbalanced = atomic_load(&figures.unbalanced),
         .too_deep = atomic_load(&figures.too_deep),
@@ -207,12 +207,12 @@ static const struct mark *innermost(const struct mark *stack, uint32_t depth)
 
 static bool api_counts(void)
 {
-    enum ps_layers_from now = ps_layers_from();
+    enum ps_layer_markers_from now = ps_layer_markers_from();
 
     return now == PS_LAYERS_AUTO || now == PS_LAYERS_API;
 }
 
-void ps_layers_begin(const char *name, uint32_t number, enum penstock_direction direction)
+void ps_layer_markers_begin(const char *name, uint32_t number, enum penstock_direction direction)
 {
     struct mark mark = {.domain = &api, .counts = api_counts(), .number = number, .direction = direction};
 
@@ -224,19 +224,19 @@ void ps_layers_begin(const char *name, uint32_t number, enum penstock_direction 
     push(&mark);
 }
 
-void ps_layers_end(void)
+void ps_layer_markers_end(void)
 {
     pop(&api);
 }
 
-void ps_layers_step(void)
+void ps_layer_markers_step(void)
 {
     count(steps);
     ps_layer_names_step();
     atomic_fetch_add_explicit(&steps_ended, 1, memory_order_release);
 }
 
-bool ps_layers_take_step(void)
+bool ps_layer_markers_take_step(void)
 {
     uint64_t ended = atomic_load_explicit(&steps_ended, memory_order_relaxed);
 
@@ -250,7 +250,7 @@ static struct mark mark_of_range(const void *domain, const char *name)
 {
     struct mark mark = {.domain = domain, .number = PENSTOCK_NEVER};
 
-    if (ps_layers_from() != PS_LAYERS_NVTX || !name || !ps_glob_matches(pattern, name))
+    if (ps_layer_markers_from() != PS_LAYERS_NVTX || !name || !ps_glob_matches(pattern, name))
         return mark;
     struct ps_layer_name *kept = ps_layer_name_keep(name);
     if (!kept) {
@@ -264,7 +264,7 @@ static struct mark mark_of_range(const void *domain, const char *name)
     return mark;
 }
 
-int ps_layers_range_push(const void *domain, const char *name)
+int ps_layer_markers_range_push(const void *domain, const char *name)
 {
     struct mark mark = mark_of_range(domain, name);
     int depth = depth_in(domain);
@@ -273,13 +273,13 @@ int ps_layers_range_push(const void *domain, const char *name)
     return depth;
 }
 
-int ps_layers_range_pop(const void *domain)
+int ps_layer_markers_range_pop(const void *domain)
 {
     pop(domain);
     return depth_in(domain);
 }
 
-uint64_t ps_layers_range_start(const char *name)
+uint64_t ps_layer_markers_range_start(const char *name)
 {
     struct mark mark = mark_of_range(NULL, name);
 
@@ -301,7 +301,7 @@ uint64_t ps_layers_range_start(const char *name)
  * An end without a range is no fault here. Ranges that did not match, or found no room, are not in
  * the list.
  */
-void ps_layers_range_end(uint64_t id)
+void ps_layer_markers_range_end(uint64_t id)
 {
     pthread_mutex_lock(&lock);
     for (uint32_t i = started_count; i-- > 0;) {
@@ -357,9 +357,9 @@ static struct ps_recorded_layer layer_of(const struct mark *mark, uint64_t stret
                                       .counted = mark->counted};
 }
 
-struct ps_recorded_layer ps_layers_now(CUfunction function)
+struct ps_recorded_layer ps_layer_markers_now(CUfunction function)
 {
-    enum ps_layers_from source = ps_layers_from();
+    enum ps_layer_markers_from source = ps_layer_markers_from();
     struct ps_recorded_layer layer;
 
     if (source == PS_LAYERS_KERNEL && function) {

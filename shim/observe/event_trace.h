@@ -3,8 +3,8 @@
  * and chrome://tracing. A thread of its own writes it. The program's threads only put records into
  * a ring.
  */
-#ifndef PS_TRACE_H
-#define PS_TRACE_H
+#ifndef PS_EVENT_TRACE_H
+#define PS_EVENT_TRACE_H
 
 #include <stdbool.h>
 
@@ -15,27 +15,27 @@
  * file that can't be opened is logged in one line. `path` must stay valid; "": there is no trace.
  * Once, in the set-up, when the first device has been added; its context is current.
  */
-void ps_trace_open(const char *path);
+void ps_event_trace_open(const char *path);
 
 /* A further device is about to be added. Does nothing while there is no trace. */
-void ps_trace_add_device(void);
+void ps_event_trace_add_device(void);
 
 /*
  * Takes over the record, for the device that the thread is at. False: it is dropped, and counted
  * unless the trace has ended. Any thread, any lock.
  */
-bool ps_trace_put(struct ps_event_record *record);
+bool ps_event_trace_put(struct ps_event_record *record);
 
 /* Ends tracing: later events are not in the file. Any lock. Async-signal-safe. */
-void ps_trace_stop(void);
+void ps_event_trace_stop(void);
 /*
- * Like ps_trace_stop, and writes the rest and ends the file if that takes at most two seconds. The
- * writer makes no driver call afterwards. Once, then nothing. [unlocked] Async-signal-safe but for
- * logging.
+ * Like ps_event_trace_stop, and writes the rest and ends the file if that takes at most two
+ * seconds. The writer makes no driver call afterwards. Once, then nothing. [unlocked]
+ * Async-signal-safe but for logging.
  */
-void ps_trace_finish(void);
+void ps_event_trace_finish(void);
 
 /* For a forked child, which writes nothing. */
-void ps_trace_forget(void);
+void ps_event_trace_forget(void);
 
 #endif

@@ -3,6 +3,7 @@
  * with a plain reading of the whole log. They are also compared with the bytes that the program
  * really held at each moment.
  */
+#include "policy/recording/recorded_step.h"
 #include "policy/recording/recorder.h"
 
 #include <errno.h>
@@ -217,14 +218,14 @@ static void *check_window(uint64_t first, uint32_t length, struct penstock_step 
     uint64_t begin = find_launch(first - 1) + 1, end = find_launch(first + length - 1) + 1, expected = 0;
     size_t bytes = 0;
 
-    EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, first, length, &bytes));
+    EXPECT_INT(0, ps_recorded_step_bytes(world.recorder, first, length, &bytes));
     char *memory = malloc(bytes + 16);
     uint32_t *use = malloc((length + 1) * 2 * sizeof *use);
     if (!memory || !use)
         abort();
     memset(memory, 0x5a, bytes + 16);
     struct ps_recorded_details spans;
-    EXPECT_INT(0, ps_recorder_step(world.recorder, first, length, memory, step, &spans));
+    EXPECT_INT(0, ps_recorded_step_make(world.recorder, first, length, memory, step, &spans));
     *numbers = spans.number;
     for (int i = 0; i < 16; i++)
         EXPECT_INT(0x5a, memory[bytes + (size_t)i]);
@@ -467,11 +468,11 @@ static void test_lone_halves(void)
         trace_launch(&world.trace, 2, 2, both, stays);
         trace_free(&world.trace, &both);
     }
-    EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, 6, 2, &bytes));
+    EXPECT_INT(0, ps_recorded_step_bytes(world.recorder, 6, 2, &bytes));
     void *memory = malloc(bytes);
     if (!memory)
         abort();
-    EXPECT_INT(0, ps_recorder_step(world.recorder, 6, 2, memory, &step, &spans));
+    EXPECT_INT(0, ps_recorded_step_make(world.recorder, 6, 2, memory, &step, &spans));
     check_invariants(&step);
     if (EXPECT_U64(2, step.spans)) {
         EXPECT_U64(7000, step.span[0].bytes);
@@ -492,21 +493,21 @@ static void test_what_is_not_kept(void)
 
     world_start();
     span = trace_alloc(&world.trace, 100);
-    EXPECT_INT(-ENODATA, ps_recorder_step_bytes(world.recorder, 0, 1, &bytes));
+    EXPECT_INT(-ENODATA, ps_recorded_step_bytes(world.recorder, 0, 1, &bytes));
     for (uint64_t i = 0; i < 100; i++)
         trace_launch(&world.trace, 1, 1, span);
     EXPECT_U64(100, ps_recorder_launches(world.recorder));
-    EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, 50, 50, &bytes));
-    EXPECT_INT(-ENODATA, ps_recorder_step_bytes(world.recorder, 51, 50, &bytes));
-    EXPECT_INT(-ENODATA, ps_recorder_step_bytes(world.recorder, 50, 0, &bytes));
+    EXPECT_INT(0, ps_recorded_step_bytes(world.recorder, 50, 50, &bytes));
+    EXPECT_INT(-ENODATA, ps_recorded_step_bytes(world.recorder, 51, 50, &bytes));
+    EXPECT_INT(-ENODATA, ps_recorded_step_bytes(world.recorder, 50, 0, &bytes));
     /*
      * Each of these launches, with its accesses, is eight events of the ring; each of those before
      * was three.
      */
     for (uint64_t i = 0; i < PS_RECORDER_MOMENTS / 8 - 20; i++)
         trace_launch(&world.trace, 1, 5, span, span, span, span, span);
-    EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, 80, 50, &bytes));
-    EXPECT_INT(-ENODATA, ps_recorder_step_bytes(world.recorder, 40, 50, &bytes));
+    EXPECT_INT(0, ps_recorded_step_bytes(world.recorder, 80, 50, &bytes));
+    EXPECT_INT(-ENODATA, ps_recorded_step_bytes(world.recorder, 40, 50, &bytes));
     world_end();
 }
 
@@ -554,11 +555,11 @@ static void test_too_many_spans(void)
     EXPECT_U64(1, ps_recorder_unknown_spans(world.recorder));
     for (int i = 0; i < 10; i++)
         trace_launch(&world.trace, 1, 1, last);
-    EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, 5, 5, &bytes));
+    EXPECT_INT(0, ps_recorded_step_bytes(world.recorder, 5, 5, &bytes));
     void *memory = malloc(bytes);
     if (!memory)
         abort();
-    EXPECT_INT(0, ps_recorder_step(world.recorder, 5, 5, memory, &step, &spans));
+    EXPECT_INT(0, ps_recorded_step_make(world.recorder, 5, 5, memory, &step, &spans));
     check_invariants(&step);
     EXPECT_U64(65537, step.spans);
     EXPECT_U64(5, step.uses);
@@ -587,11 +588,11 @@ static void test_many_spans_come_and_go(void)
         trace_launch(&world.trace, 1, 1, used);
     for (int i = 0; i < 50000; i++)
         alive += live[i] != 0;
-    EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, 5, 5, &bytes));
+    EXPECT_INT(0, ps_recorded_step_bytes(world.recorder, 5, 5, &bytes));
     void *memory = malloc(bytes);
     if (!memory)
         abort();
-    EXPECT_INT(0, ps_recorder_step(world.recorder, 5, 5, memory, &step, &spans));
+    EXPECT_INT(0, ps_recorded_step_make(world.recorder, 5, 5, memory, &step, &spans));
     check_invariants(&step);
     EXPECT_U64(alive, step.spans);
     for (uint32_t i = 0; i < step.spans; i++) {
@@ -629,12 +630,12 @@ static void test_any_program_any_window(void)
         length = length > 200 ? 200 : length;
         if (first + length > world.trace.launches)
             length = (uint32_t)(world.trace.launches - first);
-        EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, first, length, &bytes));
+        EXPECT_INT(0, ps_recorded_step_bytes(world.recorder, first, length, &bytes));
         char *memory = malloc(bytes + 16);
         if (!memory)
             abort();
         memset(memory, 0x5a, bytes + 16);
-        EXPECT_INT(0, ps_recorder_step(world.recorder, first, length, memory, &step, &spans));
+        EXPECT_INT(0, ps_recorded_step_make(world.recorder, first, length, memory, &step, &spans));
         for (int j = 0; j < 16; j++)
             EXPECT_INT(0x5a, memory[bytes + (size_t)j]);
         check_invariants(&step);

@@ -1,4 +1,4 @@
-#include "observe/trace.h"
+#include "observe/event_trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -56,7 +56,7 @@ static struct ps_trace_file file;
 static struct ps_event_record *pending;
 static unsigned pending_count, devices_met;
 
-bool ps_trace_put(struct ps_event_record *record)
+bool ps_event_trace_put(struct ps_event_record *record)
 {
     bool put = false;
 
@@ -256,10 +256,10 @@ static void writer_is_gone(void *unused)
 {
     (void)unused;
     atomic_store(&closed, true);
-    ps_trace_stop();
+    ps_event_trace_stop();
 }
 
-void ps_trace_open(const char *where)
+void ps_event_trace_open(const char *where)
 {
     path = where;
     if (!*path)
@@ -286,7 +286,7 @@ void ps_trace_open(const char *where)
     atomic_store(&ps_events_traces, true);
 }
 
-void ps_trace_add_device(void)
+void ps_event_trace_add_device(void)
 {
     if (!atomic_load(&is_open))
         return;
@@ -297,18 +297,18 @@ void ps_trace_add_device(void)
 /* The wait is limited: a signal may have interrupted this very thread while it put a record. */
 #define PUTTING_MS 20
 
-void ps_trace_stop(void)
+void ps_event_trace_stop(void)
 {
     atomic_store(&ps_events_traces, false);
     for (int ms = 0; atomic_load(&putting) && ms < PUTTING_MS; ms++)
         pause_ns(1000000);
 }
 
-void ps_trace_finish(void)
+void ps_event_trace_finish(void)
 {
     if (!atomic_exchange(&is_open, false))
         return;
-    ps_trace_stop();
+    ps_event_trace_stop();
     atomic_store(&closing, true);
     for (int ms = 0; !atomic_load(&closed) && ms < FINISH_MS; ms++)
         pause_ns(1000000);
@@ -319,7 +319,7 @@ void ps_trace_finish(void)
                     path);
 }
 
-void ps_trace_forget(void)
+void ps_event_trace_forget(void)
 {
     atomic_store(&ps_events_traces, false);
     if (atomic_exchange(&is_open, false))

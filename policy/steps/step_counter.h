@@ -6,8 +6,8 @@
  * Pure: fixed memory, a bounded number of operations for each launch, no clock, no allocation.
  * Threads: the caller serialises calls on one counter.
  */
-#ifndef PS_COUNTER_H
-#define PS_COUNTER_H
+#ifndef PS_STEP_COUNTER_H
+#define PS_STEP_COUNTER_H
 
 #include <stddef.h>
 #include <stdint.h>

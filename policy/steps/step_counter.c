@@ -14,12 +14,12 @@
  * program that evaluates regularly, three times or more, is counted in rounds of training plus
  * evaluation. Proper step detection is the planner's.
  */
-#include "policy/steps/counter.h"
+#include "policy/steps/step_counter.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-#include "policy/hash.h"
+#include "policy/base/hash.h"
 
 /* The number of slots searched for a fingerprint; it bounds the work of a launch. */
 #define PROBES 8

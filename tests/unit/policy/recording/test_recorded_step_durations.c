@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "expect.h"
+#include "policy/recording/recorded_step.h"
 #include "policy/recording/recorder.h"
 
 #define SPAN 1
@@ -53,11 +54,11 @@ static void *make_step(struct penstock_step *step, struct ps_recorded_details *d
 {
     size_t bytes = 0;
 
-    EXPECT_INT(0, ps_recorder_step_bytes(recorder, launches - ROUND, ROUND, &bytes));
+    EXPECT_INT(0, ps_recorded_step_bytes(recorder, launches - ROUND, ROUND, &bytes));
     void *memory = malloc(bytes);
     if (!memory)
         abort();
-    EXPECT_INT(0, ps_recorder_step(recorder, launches - ROUND, ROUND, memory, step, details));
+    EXPECT_INT(0, ps_recorded_step_make(recorder, launches - ROUND, ROUND, memory, step, details));
     return memory;
 }
 

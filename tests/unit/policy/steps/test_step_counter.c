@@ -2,7 +2,7 @@
  * Steps counted in made-up streams of launches. Kernels are small numbers. A function emits the
  * launches of each step's shape.
  */
-#include "policy/steps/counter.h"
+#include "policy/steps/step_counter.h"
 
 #include "expect.h"
 

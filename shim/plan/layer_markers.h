@@ -11,8 +11,8 @@
  * Threads: all functions, from any thread, before the set-up too. The only driver call asks for a
  * kernel's name.
  */
-#ifndef PS_LAYERS_H
-#define PS_LAYERS_H
+#ifndef PS_LAYER_MARKERS_H
+#define PS_LAYER_MARKERS_H
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -28,27 +28,27 @@
  * Sets the source of boundaries; only the first call counts. Markers before it are kept as if the
  * source were `auto`.
  */
-void ps_layers_open(const struct ps_layer_source *source);
-enum ps_layers_from ps_layers_from(void);
+void ps_layer_markers_open(const struct ps_layer_source *source);
+enum ps_layer_markers_from ps_layer_markers_from(void);
 
 /*
  * Returns the layer in which the calling thread launches `function` now. `stretch` is 0 while
  * boundaries of the chosen sort are missing and the launches may be searched for layers. It is 1
  * outside of all layers before the first boundary that this thread has met.
  */
-struct ps_recorded_layer ps_layers_now(CUfunction function);
+struct ps_recorded_layer ps_layer_markers_now(CUfunction function);
 
 /*
  * The API's markers. `number` is as in the recorder. They have no effect if PENSTOCK_LAYERS names
  * another source.
  */
-void ps_layers_begin(const char *name, uint32_t number, enum penstock_direction direction);
-void ps_layers_end(void);
+void ps_layer_markers_begin(const char *name, uint32_t number, enum penstock_direction direction);
+void ps_layer_markers_end(void);
 
 /* The program marked the end of a step. */
-void ps_layers_step(void);
+void ps_layer_markers_step(void);
 /* Returns true once after the program marked the end of a step; the caller tells the detector. */
-bool ps_layers_take_step(void);
+bool ps_layer_markers_take_step(void);
 
 /*
  * NVTX ranges: on this thread's stack of `domain` (NULL: the default domain), or the process's.
@@ -56,26 +56,19 @@ bool ps_layers_take_step(void);
  * remembered, so that its end is not taken for another's. Push and pop return the depth, as NVTX
  * wants it. Start returns a number, not 0, by which end knows the range.
  */
-int ps_layers_range_push(const void *domain, const char *name);
-int ps_layers_range_pop(const void *domain);
-uint64_t ps_layers_range_start(const char *name);
-void ps_layers_range_end(uint64_t id);
+int ps_layer_markers_range_push(const void *domain, const char *name);
+int ps_layer_markers_range_pop(const void *domain);
+uint64_t ps_layer_markers_range_start(const char *name);
+void ps_layer_markers_range_end(uint64_t id);
 
 /* For the report. Any thread. Each figure is exact, but they are not read at one moment. */
-struct ps_layers_figures {
+struct ps_layer_markers_figures {
     uint64_t markers;    /* begins of layers that counted */
     uint64_t unbalanced; /* ends without a begin */
     /* begins beyond the depth or the number of names that are kept; they do not count */
     uint64_t too_deep;
     uint64_t steps; /* marked by the program */
 };
-struct ps_layers_figures ps_layers_figures(void);
-
-/*
- * Reads direction and number from a range's name. The direction is a word: forward, backward, fwd
- * or bwd, in any case. The number is the last whole number that does not belong to such a word.
- * Gives PENSTOCK_NEVER and PENSTOCK_DIRECTION_NONE where the name has none. Pure.
- */
-void ps_layers_read_name(const char *name, uint32_t *number, enum penstock_direction *direction);
+struct ps_layer_markers_figures ps_layer_markers_figures(void);
 
 #endif
