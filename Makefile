@@ -82,7 +82,7 @@ endif
 # Nothing that a program calls through is left writable, and the program itself may lie anywhere.
 tool_ldflags := -pie -Wl,-z,now -Wl,-z,relro -Wl,-z,noexecstack
 
-# nodelete: hooks are entered by whoever resolved them, however often the program calls dlclose. now: no lazy symbol look-up inside a hook,
+# nodelete: a caller that has resolved a hook may still enter it after any number of dlclose calls. now: no lazy symbol look-up inside a hook,
 # in a forked child or in a signal handler. as-needed with the three stubs: NEEDED is libc alone, on old and new libcs.
 soname := libpenstock.so.$(shell scripts/packages/about major)
 lib_ldflags := -shared -Wl,-soname,$(soname) -Wl,-z,nodelete -Wl,-z,now -Wl,-z,relro -Wl,-z,noexecstack
@@ -262,7 +262,7 @@ $(OUT)/samples/mlp-12: $(OUT)/obj/samples/mlp.o $(OUT)/sim12/libcudart.so.12
 	$(call say,LD,$@)
 	$(Q)$(NVCC) $(filter-out -cudart shared,$(nvcc_flags)) -cudart none -o $@ $< -Xlinker $(OUT)/sim12/libcudart.so.12 -lpthread -ldl
 
-# Policies of one's own, as somebody outside the tree would build them.
+# Sample policies, built as a user builds one outside the tree.
 $(sample_policies): $(OUT)/samples/%.so: tests/samples/%.c $(wildcard include/penstock/*.h) $(OUT)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
@@ -358,10 +358,10 @@ packages := $(OUT)/packages
 dist:
 	$(Q)scripts/packages/dist $(packages)
 
-# Both are made of what is installed. Debian's has the library in a directory of its own instead of the loader's, as nobody links with it.
+# Both are made of the installed files. Debian's has the library in a directory of its own instead of the loader's, because no program links with it.
 deb: installed_at := PREFIX=/usr LIBDIR=/usr/lib/penstock ZSHDIR=/usr/share/zsh/vendor-completions
 wheel: installed_at := PREFIX=/prefix LIBDIR=/prefix/lib ZSHDIR=/prefix/share/zsh/site-functions
-# Debian's is built apart, with the flags that Debian (or who sets DEB_CFLAGS_APPEND and the like) builds packages with.
+# Debian's is built apart, with the flags that Debian (or a user who sets DEB_CFLAGS_APPEND and the like) builds packages with.
 debian = $(shell DEB_BUILD_MAINT_OPTIONS=hardening=+all dpkg-buildflags --get $(1) 2>/dev/null)
 deb: built_with = $(pass) OUT=$(OUT)/deb $(jobs) $(foreach name,CFLAGS CPPFLAGS LDFLAGS,$(if $(call debian,$(name)),$(name)='$(call debian,$(name))'))
 deb: FORCE
@@ -383,8 +383,8 @@ help:
 	@echo 'make            build the library and the command in $(OUT)'
 	@echo 'make everything that, the simulated device, samples, unit tests and benchmarks'
 	@echo 'make demo       set up, build, and show the main job on the simulated device'
-	@echo 'make test       set up, build, and run every test   (TESTS="memory orders unit" for some of them)'
-	@echo 'make test-all   the same with 2,000 seeds instead of 80, and the longest files whole, of which make test runs a part with each commit'
+	@echo 'make test       set up, build, and run the tests, of the longest files a part, by turns   (TESTS="memory orders unit" for some)'
+	@echo 'make test-all   the same with 2,000 seeds instead of 80, and all of the longest files'
 	@echo 'make check      style gates, exported symbols, purity of policy/'
 	@echo 'make bench      benchmarks of the fast paths, learning and planning'
 	@echo 'make install    PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=   (and make uninstall)'

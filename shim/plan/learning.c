@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/counters.h"
@@ -554,9 +555,7 @@ static bool is_still_settling(const struct known_pattern *p, uint64_t plain_ns)
     return waits_for_others && p->times_timed < TIMED_MAX && plain_ns < p->plain_ns - p->plain_ns / 32;
 }
 
-/*
- * Makes the plan and puts it into force. Returns 0 or -errno. [locked; releases the lock meanwhile]
- */
+/* Puts a new plan into force. Returns 0 or -errno. [locked; releases the lock meanwhile] */
 static int plan_from(uint32_t pattern, struct wanted w)
 {
     struct known_pattern *p = &dev->pattern[pattern];

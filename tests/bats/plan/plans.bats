@@ -267,7 +267,7 @@ steps_by_plan() {
 
 # --- recordings -----------------------------------------------------------------------------------
 @test "kernels that name a span in only some launches are not part of a step" {
-    # Structures passed by value hold stale pointers (unsteady.h). With those launches counted, the
+    # Structures passed by value hold stale pointers (stale_pointers.h). With those launches counted, the
     # step would be sometimes 33 and sometimes 35 launches long.
     run_sim "$SAMPLES/hidden" 60 stale
     ended_with 0
