@@ -8,7 +8,7 @@
  * their distance. Of a few such readings the one with the least distance is an anchor.
  *
  * An anchor is made every second. The driver tells milliseconds as a float, which after a minute is
- * right to 4 us only. Events are counted from the last anchor but one, which lies before every
+ * accurate only to 4 us. Events are counted from the second-to-last anchor, which lies before every
  * event in question. (The driver's answer for an event that came before another is not documented.)
  * The count uses the two clocks' rate between that anchor and the last, if it can be told.
  *

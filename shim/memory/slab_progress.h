@@ -1,7 +1,7 @@
 /*
  * Slab progress: tells the user when making the slab's slots takes long. Pinning host memory takes
- * seconds for tens of GiB. Slots made with hardly a pause between them form one go. A go gets a
- * log line after two seconds of work, then every five seconds, and at its end.
+ * seconds for tens of GiB. Slots made in quick succession form one batch. A batch gets a log line
+ * after two seconds of work, then every five seconds, and at its end.
  *
  * Threads and locks: slots are made one at a time under slab.c's lock, without the registry lock.
  * The thread that makes slots ahead (eviction_queue.c) makes them or, where memory is short, the
@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A go has ended when no slot was made for this long. */
+/* A batch has ended when no slot was made for this long. */
 #define PS_SLAB_PAUSE_NS 500000000u
 
 /* The caller is about to make a slot. [unlocked, one thread at a time] */
@@ -28,10 +28,10 @@ void ps_slab_progress_begins(void);
  */
 void ps_slab_progress_made(uint64_t bytes, uint64_t limit);
 
-/* Whether a go has had a line, but none at its end yet. Any thread, any lock. */
+/* Whether a batch has had a line, but none at its end yet. Any thread, any lock. */
 bool ps_slab_progress_is_told(void);
 
-/* Writes the last line of a go that has ended. [unlocked] */
+/* Writes the last line of a batch that has ended. [unlocked] */
 void ps_slab_progress_end(void);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Reacting: which spans leave when pages are missing and no plan has seen to it. The spans idle
+ * Reacting: which spans leave when pages are missing and no plan provides them. The spans idle
  * longest leave first.
  *
  * The lock is the registry's: [locked].

@@ -4,8 +4,8 @@
  * freed, and the next launch allocates it again.
  *
  * torch frees it when its tensor goes, as it would free memory of a pool of its own allocator:
- * - Before the graph's first launch. The driver returns an error. A destructor of torch's meets it,
- *   and the process ends.
+ * - Before the graph's first launch. The driver returns an error. A torch destructor gets that
+ *   error, and the process ends.
  * - In the capture of another graph. Each launch of that graph then frees it, and fails unless the
  *   first graph was launched in between.
  * - While launches of the graph are under way on other streams. The free does not come after those.

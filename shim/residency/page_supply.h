@@ -40,8 +40,8 @@ int ps_page_supply_obtain(size_t bytes, const struct ps_need *reload, struct ps_
 
 /*
  * Does the same without waiting or evicting. A helper thread gets no pages while a thread of the
- * program waits for some. The device will stand still for lack of that thread's work, and not for
- * lack of later work. [locked; releases the lock meanwhile]
+ * program waits for some. The device runs out of that thread's work first.
+ * [locked; releases the lock meanwhile]
  */
 int ps_page_supply_obtain_now(size_t bytes, const struct ps_need *reload, struct ps_supply *out);
 

@@ -14,9 +14,9 @@
  *                            learnt step have ended until LAST have; then the run is over
  *     only BYTES NTH         these spans alone become bare (any number of lines)
  *     spare BYTES NTH        all spans but these
- *     spare-each BYTES BORN PERIOD   and but the spans born at this place of each step; place and
- *                            step length are counted in launches that are learnt from
- *     heed                   and but the spans that rules keep, by what is known at their birth
+ *     spare-each BYTES BORN PERIOD   and except the spans born at this place of each step; place
+ *                            and step length are counted in launches that are learnt from
+ *     heed                   and except the spans that rules keep, by what is known at their birth
  *
  * Threads: read once; constant afterwards.
  */
