@@ -1,20 +1,22 @@
 /*
- * penstock-plan-bound: prints a linear program (in CPLEX's text form) whose optimum is a lower bound
- * on the time of a round of a recorded step, in microseconds, for any choice of evictions. Takes the
- * arguments of `penstock plan`.
+ * penstock-plan-bound: prints a linear program (in CPLEX's text form) whose optimum is a lower
+ * bound on the time of a round of a recorded step, in microseconds, for any choice of evictions.
+ * Takes the arguments of `penstock plan`.
  *
  * The ring is cut into intervals; each ends at a checkpoint, the moment of the largest demand in
  * its block of launches.
  *
- *     minimise    the sum of time[j]                                             time of interval j
- *     subject to  time[j] >= plain[j]                                            launches take their time
- *                 out(j) <= D time[j], in(j) <= H time[j],                       the links: out and in are the sums over gaps of
- *                 out(j) + in(j) (D - D') / H' <= D time[j],                     out[g,j] and in[g,j]; at best they reach
- *                 in(j) + out(j) (H - H') / D' <= H time[j]                      D and H alone, D' and H' together
- *                 for each gap g: sum of out[g,j] <= bytes[g],                   no more leaves than there is, and all
- *                     sum of in[g,j] = sum of out[g,j]  (0 <= if it is freed)    that left comes back
- *                 at each checkpoint c: demand(c) - away(c) <= budget            away(c): sum over the gaps that cover c of out
- *                                                                                in the gap before c, less in before c
+ *     minimise    the sum of time[j]                              time of interval j
+ *     subject to  time[j] >= plain[j]                             launches take their time
+ *                 out(j) <= D time[j], in(j) <= H time[j]         out and in: sums over gaps
+ *                 out(j) + in(j) (D - D') / H' <= D time[j]       the links reach D and H alone,
+ *                 in(j) + out(j) (H - H') / D' <= H time[j]       and D' and H' together
+ *                 for each gap g:
+ *                     sum of out[g,j] <= bytes[g]                 no more leaves than there is
+ *                     sum of in[g,j] = sum of out[g,j]            all comes back; >= 0 if freed
+ *                 at each checkpoint c:
+ *                     demand(c) - away(c) <= budget               away(c): out minus in before c,
+ *                                                                 over the gaps that cover c
  *
  * Every plan that can be carried out gives a solution of that value, averaged over its rounds. The
  * program only drops or loosens constraints: a gap may be evicted in part, pages are freed byte by

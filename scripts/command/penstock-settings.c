@@ -2,12 +2,14 @@
  * penstock-settings: the PENSTOCK_* variables as the shared object reads them, for scripts and
  * documentation.
  *
- *   penstock-settings check      one line on stderr for each variable of the environment that can't be used; exit status 2 if there is one
+ *   penstock-settings check      one line on stderr for each variable of the environment that can't
+ *                                be used; exit status 2 if a line was printed
  *   penstock-settings list       NAME, unit, default, accepted values and help, separated by tabs
  *   penstock-settings markdown   the same as the table of scripts/manual/settings.md
  *   penstock-settings help       the same in lines of 80 columns
  *   penstock-settings man        the same as a list of the man page libpenstock(7)
- *   penstock-settings words      each value that is a word, in a line: NAME, a tab, the word; FILE if the value can be the path of a file
+ *   penstock-settings words      each value that is a word, in a line: NAME, a tab, the word; FILE
+ *                                if the value can be the path of a file
  */
 #include "base/plain_text.h"
 #include "base/settings.h"

@@ -78,7 +78,9 @@ static bool batch_is(struct trade *t, uint64_t thousandths, enum batch wanted)
     }
 }
 
-/* Returns the largest batch for which `wanted` holds, in thousandths; 0 if it holds for no batch. */
+/*
+ * Returns the largest batch for which `wanted` holds, in thousandths; 0 if it holds for no batch.
+ */
 static uint64_t largest_batch(struct trade *t, enum batch wanted, struct penstock_plan *its_plan)
 {
     uint64_t good = 0, bad = BATCH_MAX / BATCH_STEP + 1;

@@ -1,6 +1,6 @@
 /*
- * The observers of the rooms below them: the trace and `penstock verify`. They fill this table in
- * the set-up, and are called through it.
+ * The observers of the rooms below them: the report, the trace and `penstock verify`. The set-up
+ * fills this table: process.c with the functions of report and trace, verify with its own.
  *
  * Threads: each entry says its own; the table is constant after the set-up.
  */
@@ -23,8 +23,8 @@ struct ps_observers {
     void (*stands_aside)(const char *why);
 
     /*
-     * Takes a record for the trace (observe/trace.h); returns false if there is no room for it. Any
-     * thread, with the registry lock or without it.
+     * Takes a record for the trace (observe/event_trace.h); returns false if there is no room for
+     * it. Any thread, with the registry lock or without it.
      */
     bool (*event)(struct ps_event_record *record);
 

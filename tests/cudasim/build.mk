@@ -48,7 +48,7 @@ $(OUT)/sim/libcupti.so.13: $(SIM_CUPTI_OBJS) $(OUT)/sim/libcuda.so.1
 	$(call sim_say,LD)
 	$(SIM_QUIET)$(CC) $(SIM_LDFLAGS) -Wl,-soname,libcupti.so.13 -o $@ $(SIM_CUPTI_OBJS) $(OUT)/sim/libcuda.so.1
 
-# As with CUDA 12.4: what tells versions, made anew, and the rest.
+# As with CUDA 12.4: the objects that tell versions are rebuilt; the others are the same.
 SIM12_ANEW := cuda/devices cuda/lookup cupti/callbacks
 sim12_objs = $(filter $(SIM12_ANEW:%=$(OUT)/sim12/obj/%.o),$(1:$(SIM_OBJ)/%=$(OUT)/sim12/obj/%)) \
     $(filter-out $(SIM12_ANEW:%=$(SIM_OBJ)/%.o),$(1))

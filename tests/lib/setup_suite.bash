@@ -4,14 +4,13 @@
 # failure here fails the whole call.
 
 setup_suite() {
-    local root build digits
+    local root build
     root=$(dirname "$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")")
     build=${PENSTOCK_TEST_BUILD:-build/release}
     [[ "$build" == /* ]] || build=$root/$build
     export PENSTOCK_TEST_BUILD=$build
     PENSTOCK_TEST_TOOLKIT=$("$root/scripts/dev/cuda-home" || true)
-    digits=$(git -C "$root" rev-parse --short=4 HEAD 2>/dev/null || true)
-    export PENSTOCK_TEST_TOOLKIT PENSTOCK_TEST_TURN=${PENSTOCK_TEST_TURN:-$((16#${digits:-0}))}
+    export PENSTOCK_TEST_TOOLKIT PENSTOCK_TEST_TURN=${PENSTOCK_TEST_TURN:-$(turn_of "$root")}
     # Live pages go to a separate directory, apart from those of other programs and other bats
     # calls.
     XDG_RUNTIME_DIR=$(mktemp -d /dev/shm/penstock-suite.XXXXXX)
@@ -25,6 +24,16 @@ setup_suite() {
 
 teardown_suite() {
     rm -rf "$XDG_RUNTIME_DIR"
+}
+
+# turn_of TREE: prints the number of commits, so that successive commits take successive turns. If
+# the history is not there, prints the number of the day.
+turn_of() {
+    if [ "$(git -C "$1" rev-parse --is-shallow-repository 2>/dev/null)" = false ]; then
+        git -C "$1" rev-list --count HEAD
+    else
+        echo $(($(date +%s) / 86400))
+    fi
 }
 
 # variant_of DIRECTORY: prints the make variables that build this variant

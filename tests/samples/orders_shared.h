@@ -231,7 +231,7 @@ static void case_reload_for_another_steps(void)
     expect_shared(&s, 0);
 }
 
-/* So many blocks are freed that the two may come back before any launch names them. */
+/* Enough blocks are freed that the two may come back before any launch names them. */
 static void case_reload_for_another_early(void)
 {
     const cudaStream_t held = new_stream(), opener = new_stream();

@@ -201,7 +201,7 @@ END
 }
 
 # A model of the two rules above: a step that repeats makes spans in its first round alone, and
-# never holds so many bytes that some must go.
+# never holds more bytes than it may keep.
 @test "recorded steps hold at most a fifth above their peak, and make no spans from their second round on" {
     requires python
     run "$ROOT/tests/recordings/freed-spans" "$ROOT"/tests/recordings/*.gz

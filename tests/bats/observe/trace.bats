@@ -60,7 +60,7 @@ right_results_of() {
     traced 'PENSTOCK_LAYERS=nvtx:layer *' PENSTOCK_POLICY=lru
     judged "$TRACE" "$REPORT"
     at_least 100 "$(told layers)" layers
-    equal 0 "$(told steps)" "steps, which nobody looks for"
+    equal 0 "$(told steps)" "steps, which are not looked for"
     equal 0 "$(told planned)" "evictions by a plan"
     at_least 1 "$(told waits)" waits
     at_least $(($(told evict) / 2)) "$(told in_layers)" "moves that know their layer"

@@ -320,7 +320,7 @@ run_command_plain() { run timeout "$(patience 20)" "$PENSTOCK" "$@"; }
 
 @test "a later step than the program's first is recorded, even when nothing moves" {
     plan 8 130 PENSTOCK_LOG=info
-    equal 1 "$(grep -c 'policy: planned a step of' <<<"$output")" "plans where nobody records"
+    equal 1 "$(grep -c 'policy: planned a step of' <<<"$output")" "plans without a recording"
     plan 8 130 PENSTOCK_LOG=info PENSTOCK_RECORDING="$WORK/step"
     at_least 2 "$(grep -c 'policy: planned a step of' <<<"$output")" "plans where a recording is wanted"
     equal 0 "$(report evictions)" "evictions"

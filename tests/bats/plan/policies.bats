@@ -207,7 +207,7 @@ END
         goes_on && sound && equal "$right" "$(grep -v '^penstock: ' <<<"$output")" "weights"
     }
     planned state
-    at_least 100 "$(report plan.evictions)" "planned evictions of what nobody uses unseen"
+    at_least 100 "$(report plan.evictions)" "planned evictions of spans without unseen uses"
     planned kept
     equal 0 "$(report plan.evictions)" "planned evictions of what a kernel may have kept"
 }

@@ -446,8 +446,8 @@ static void test_what_is_planned_anew_is_planned_from_a_whole_round(void)
 }
 
 /*
- * The spans that a launch with stale pointers names are named by the launch behind it, once. Spans freed
- * meanwhile are dropped.
+ * The spans that a launch with stale pointers names are named by the launch behind it, once. Spans
+ * freed meanwhile are dropped.
  */
 static void test_what_no_step_is_made_of_counts_for_the_next_launch(void)
 {

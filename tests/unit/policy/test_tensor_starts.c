@@ -212,8 +212,8 @@ static void test_runs(void)
     use(102 * UNIT);
     EXPECT_U64(1000 * UNIT, end_of(102 * UNIT));
     /*
-     * It is a run from the third start on. No stride of a run is more than four times as long as the
-     * one before.
+     * It is a run from the third start on. No stride of a run is more than four times as long as
+     * the one before.
      */
     use(104 * UNIT);
     EXPECT_U64(112 * UNIT, end_of(104 * UNIT));

@@ -424,8 +424,8 @@ static void second_stream_while_waiting(void)
 
 /*
  * A span that left in its grace comes back when work on its slot is over. A launch that would begin
- * meanwhile waits for that, and is not waited for in turn. Returns the first time below `enough`, or
- * else the shortest of several times, in ns: beside busy neighbours a thread may run late.
+ * meanwhile waits for that, and is not waited for in turn. Returns the first time below `enough`,
+ * or else the shortest of several times, in ns: beside busy neighbours a thread may run late.
  */
 static uint64_t come_back_beside_launch(uint64_t enough)
 {

@@ -1,7 +1,7 @@
 /*
  * The budget, with a driver that has a given number of pages. The last uses of freed spans end when
  * the test says so. A thread of the program and helper threads need pages at once. The tests check
- * who waits for which use, and which thread gets the pages.
+ * which thread waits for which use, and which gets the pages.
  */
 #include <errno.h>
 #include <pthread.h>

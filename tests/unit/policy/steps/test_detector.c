@@ -95,7 +95,7 @@ static double share(const struct ps_steps_summary *summary)
     return (double)summary->in_pattern / (double)summary->launches;
 }
 
-/* Returns the slot of the pattern of this length; PS_PATTERNS_MAX if there is none. */
+/* Returns the slot of the pattern of this length, or PS_PATTERNS_MAX. */
 static uint32_t slot_of(const struct ps_steps_summary *summary, uint64_t length)
 {
     uint32_t slot = 0;
