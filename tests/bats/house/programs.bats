@@ -4,6 +4,11 @@
 
 load ../../lib/helper
 
+setup() {
+    helper_setup
+    by_turn 2
+}
+
 # Stand-ins for the Python with the frameworks, the GPU's tool and the library. The Python reports
 # steps of 100 ms; TEST_WRONG makes it misbehave.
 make_stand_ins() {

@@ -4,6 +4,11 @@
 
 load ../../lib/helper
 
+setup() {
+    helper_setup
+    by_turn 2
+}
+
 results=tree/tests/results
 
 # Makes a tree that holds only the files that scripts/dev/results-table reads and writes.
