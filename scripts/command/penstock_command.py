@@ -18,6 +18,7 @@ NO_OUTPUT = dict.fromkeys(("PENSTOCK_TRACE", "PENSTOCK_METRICS", "PENSTOCK_PROME
 
 
 def say(text):
+    sys.stdout.flush()  # both streams may go to one file, and a line may speak of what is above it
     print(f"penstock: {plain(text)}", file=sys.stderr, flush=True)
 
 

@@ -18,6 +18,7 @@ NOT_WHOLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeE
 
 
 def fail(text):
+    sys.stdout.flush()
     print(f"penstock: {plain(text)}", file=sys.stderr)
     sys.exit(2)
 

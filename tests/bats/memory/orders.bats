@@ -17,7 +17,7 @@ setup() {
 # than the sample waits.
 PATIENCE=CUDASIM_PATIENCE_MS=60000
 
-cases() { "$SAMPLES/orders" --list | awk '{ print $1 }' | grep -E "^($1)\$"; }
+cases() { with_device "$SAMPLES/orders" --list | awk '{ print $1 }' | grep -E "^($1)\$"; }
 
 # settings_of NAME KIB: prints the settings of that name. A short budget is eight blocks of KIB KiB.
 settings_of() {

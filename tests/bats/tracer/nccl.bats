@@ -19,7 +19,7 @@ collectives() {
     run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=5MiB "$@" "$SAMPLES/collectives" "$case" 6 1
 }
 
-cases() { "$SAMPLES/collectives" --list | awk '{ print $1 }'; }
+cases() { with_device "$SAMPLES/collectives" --list | awk '{ print $1 }'; }
 
 nccl_names() { sed -nE 's/^PS_NCCL_(CALL|TRANSFER)\((\w+),.*/\2/p' "$ROOT/shim/cuda/nccl.def"; }
 
@@ -35,7 +35,7 @@ build_nccl_probe() {
 @test "every case computes the same as without Penstock, under scarce and ample memory, two guards and both tracers" {
     local case budget guard tracer budgets='0 4MiB 100MiB'
     ! is_short || budgets=4MiB
-    for case in $(LD_LIBRARY_PATH=$SIM cases); do
+    for case in $(cases); do
         run_sim "$SAMPLES/collectives" "$case" 6 1
         goes_on || { echo "$case without Penstock" >&2 && return 1; }
         printf '%s\n' "$output" >plain
@@ -64,7 +64,7 @@ build_nccl_probe() {
 
 @test "calls hold their spans even before tracing starts, and tracing may start in any of them" {
     local case
-    for case in $(LD_LIBRARY_PATH=$SIM cases); do
+    for case in $(cases); do
         collectives "$case" PENSTOCK_BUDGET=auto PENSTOCK_RESERVE=1MiB CUDASIM_MEMORY=64MiB
         goes_on
         equal 0 "$(report evictions)" "$case: evictions with memory enough"

@@ -539,8 +539,10 @@ END_OF_C
 }
 
 @test "the program's own captures are seen by hooks as by CUPTI" {
-    local case
-    for case in $("$SAMPLES/hostile" --list | awk '/captur|graph/ { print $1 }'); do
+    local case cases
+    mapfile -t cases < <(with_device "$SAMPLES/hostile" --list | awk '/captur|graph/ { print $1 }')
+    at_least 10 ${#cases[@]} "cases with captures or graphs"
+    for case in "${cases[@]}"; do
         seen_by hook "$SAMPLES/hostile" "$case" 8 4
         seen_by auto "$SAMPLES/hostile" "$case" 8 4
     done
