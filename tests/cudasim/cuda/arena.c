@@ -92,6 +92,8 @@ struct gap {
     struct gap *next;
 };
 
+#define SMALLEST_ARENA ((size_t)1 << 24)
+
 static struct gap *gaps;
 static uintptr_t cursor;
 static bool arena_tried;
@@ -107,7 +109,12 @@ static void make_arena(void)
     size_t size = (size_t)1 << 40;
     if (size > cudasim_config()->reserve_limit)
         size = cudasim_config()->reserve_limit;
-    void *base = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *base = MAP_FAILED;
+    /* The process may have less address space (RLIMIT_AS). */
+    while (size >= SMALLEST_ARENA && base == MAP_FAILED) {
+        base = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        size = base == MAP_FAILED ? size / 2 : size;
+    }
     if (base == MAP_FAILED)
         return;
     struct gap *gap = malloc(sizeof *gap);

@@ -1,6 +1,8 @@
 #include "faults.h"
 
 #include "call_params.h"
+#include <dlfcn.h>
+#include <execinfo.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -127,9 +129,59 @@ static enum fault_place place_of(unsigned int entry, const void *params)
                                                                                   : FAULT_PLACE_HOST;
 }
 
-static CUresult strike(enum fault_kind kind)
+/* Where an address lies; looked up once, because that takes long and waits that fail come often. */
+struct place {
+    void *address, *base;
+    const char *file;
+};
+
+static struct place place_at(void *address)
 {
-    cudasim_ledger_fault_injected();
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct place known[1024];
+    const size_t slot = ((uintptr_t)address >> 1) % (sizeof known / sizeof *known);
+    Dl_info info = {0};
+
+    pthread_mutex_lock(&lock);
+    if (known[slot].address != address) {
+        dladdr(address, &info);
+        known[slot] = (struct place){.address = address, .base = info.dli_fbase, .file = info.dli_fname};
+    }
+    const struct place found = known[slot];
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/*
+ * Notes who made the call: the file of the code that called the driver, and the place in that file
+ * where the outermost of its functions on the stack stands. That tells a call that the file makes
+ * of its own from one that it passes on.
+ */
+static void note_caller(unsigned int entry)
+{
+    void *frame[64];
+    const void *driver = place_at((void *)note_caller).base;
+    struct place caller = {0};
+    uintptr_t offset = 0;
+    const int count = backtrace(frame, 64);
+
+    for (int i = 0; i < count; i++) {
+        const struct place here = place_at(frame[i]);
+        if (!caller.base && here.base == driver)
+            continue;
+        if (!caller.base)
+            caller = here;
+        if (here.base != caller.base)
+            break;
+        offset = (uintptr_t)frame[i] - (uintptr_t)here.base;
+    }
+    const char *name = caller.file ? strrchr(caller.file, '/') : NULL;
+    cudasim_ledger_fault_injected(cudasim_entry_name(entry), name ? name + 1 : "", offset);
+}
+
+static CUresult strike(unsigned int entry, enum fault_kind kind)
+{
+    note_caller(entry);
     switch (kind) {
     case FAULT_OOM:
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -155,7 +207,7 @@ CUresult cudasim_fault_for(unsigned int entry, const void *params)
             continue;
         unsigned long nth = atomic_fetch_add(&fault->seen, 1) + 1;
         if (result == CUDA_SUCCESS && (nth == fault->from || (fault->onwards && nth > fault->from)))
-            result = strike(fault->kind);
+            result = strike(entry, fault->kind);
     }
     return result;
 }

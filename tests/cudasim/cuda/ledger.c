@@ -32,6 +32,16 @@ struct fault_site {
     uintptr_t address;
 };
 
+#define MAX_STRUCK 64
+
+/* Calls that a fault struck, by the code that made them. */
+struct struck {
+    const char *call;
+    char object[64];
+    uintptr_t offset;
+    unsigned long times;
+};
+
 static _Atomic unsigned long calls[CUDASIM_CALL_COUNT];
 static atomic_bool disowned;
 
@@ -45,6 +55,7 @@ static uint64_t bytes_moved[CUDASIM_DIRECTION_COUNT], bytes_moved_async[CUDASIM_
 static unsigned long kernels_run, unmapped_accesses, deadlocks, faults_injected, slices;
 static uint64_t poison_copied, longest_chain;
 static struct fault_site fault_sites[MAX_FAULT_SITES];
+static struct struck struck[MAX_STRUCK];
 static CUresult sticky_error;
 
 static void lock(void)
@@ -179,10 +190,19 @@ void cudasim_ledger_slice(void)
     unlock();
 }
 
-void cudasim_ledger_fault_injected(void)
+void cudasim_ledger_fault_injected(const char *call, const char *object, uintptr_t offset)
 {
+    size_t i = 0;
     lock();
     faults_injected++;
+    while (i < MAX_STRUCK && struck[i].times &&
+           (struck[i].call != call || strcmp(struck[i].object, object) || struck[i].offset != offset))
+        i++;
+    if (i < MAX_STRUCK && !struck[i].times++) {
+        struck[i].call = call;
+        struck[i].offset = offset;
+        snprintf(struck[i].object, sizeof struck[i].object, "%s", object);
+    }
     unlock();
 }
 
@@ -275,6 +295,15 @@ static void write_unmapped(FILE *file)
     fputs("],\n", file);
 }
 
+static void write_struck(FILE *file)
+{
+    fprintf(file, "  \"faults_injected\": %lu,\n  \"struck\": [", faults_injected);
+    for (size_t i = 0; i < MAX_STRUCK && struck[i].times; i++)
+        fprintf(file, "%s\n    {\"call\": \"%s\", \"object\": \"%s\", \"offset\": %lu, \"times\": %lu}", i ? "," : "",
+                struck[i].call, struck[i].object, (unsigned long)struck[i].offset, struck[i].times);
+    fputs("],\n", file);
+}
+
 static unsigned long total(const struct name_table *table)
 {
     unsigned long sum = 0;
@@ -303,10 +332,10 @@ static void write_json(FILE *file)
     write_objects(file, "made", NULL, objects_made);
     write_objects(file, "leaks", objects, NULL);
     write_unmapped(file);
-    fprintf(
-        file,
-        "  \"poison_copied\": %llu,\n  \"deadlocks\": %lu,\n  \"slices\": %lu,\n  \"faults_injected\": %lu,\n  \"sticky_error\": \"%s\"\n}\n",
-        (unsigned long long)poison_copied, deadlocks, slices, faults_injected, error);
+    write_struck(file);
+    fprintf(file,
+            "  \"poison_copied\": %llu,\n  \"deadlocks\": %lu,\n  \"slices\": %lu,\n  \"sticky_error\": \"%s\"\n}\n",
+            (unsigned long long)poison_copied, deadlocks, slices, error);
 }
 
 static bool any_call(void)

@@ -55,7 +55,11 @@ void cudasim_ledger_poison_copied(uint64_t pages);
 void cudasim_ledger_sticky(CUresult error);
 void cudasim_ledger_deadlock(void);
 void cudasim_ledger_slice(void); /* a mapping of device pages took a time slice of a copy engine */
-void cudasim_ledger_fault_injected(void);
+/*
+ * A fault struck `call` (a constant of the process), made by code of the file `object`. `offset` is
+ * the place in that file of its outermost function on the stack.
+ */
+void cudasim_ledger_fault_injected(const char *call, const char *object, uintptr_t offset);
 /* Called around fork. The child starts with the lock free, and writes nothing when it ends. */
 void cudasim_ledger_before_fork(void);
 void cudasim_ledger_after_fork(bool in_child);
