@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* /proc/self/mountinfo of a busy container host runs to tens of KiB. */
@@ -430,4 +431,15 @@ int ps_host_memory_numa_node(const char *root, const char *pci_device)
     int rc = read_lines(path, take_number, &node);
     errno = saved_errno;
     return rc == 0 && node <= INT_MAX ? (int)node : -ENODEV;
+}
+
+uint64_t ps_host_memory_addresses(uint64_t most)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
+        return most;
+    while (most > 1 && most > limit.rlim_cur / 8)
+        most /= 2;
+    return most;
 }

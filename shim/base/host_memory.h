@@ -38,6 +38,12 @@ uint64_t ps_host_memory_total(const struct ps_host_memory *m);
 uint64_t ps_host_memory_available(const struct ps_host_memory *m);
 
 /*
+ * Returns `most` bytes, or the largest power of two that is at most an eighth of the process's
+ * address space (RLIMIT_AS), so that the program has the rest. `most` is a power of two.
+ */
+uint64_t ps_host_memory_addresses(uint64_t most);
+
+/*
  * Returns the NUMA node of a PCI device, named as the driver does (`0000:1b:00.0`, either case).
  * -ENODEV: the device isn't there, or the kernel knows no node for it (one-node machines often say
  * -1). -EINVAL: the name is not that of a PCI device. -ENAMETOOLONG: `root` is too long.

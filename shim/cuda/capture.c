@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "base/ordering_rules.h"
 #include "cuda/driver.h"
 #include "cuda/streams.h"
@@ -225,10 +226,17 @@ bool ps_capture_has(CUstream stream, bool per_thread_default)
     return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/* Tries twice: the driver may refuse for a moment, and a call in the wrong mode ends a capture. */
 static bool exchange(CUstreamCaptureMode *mode)
 {
-    return ps_ordering_rule(CAPTURE_STAYS_VALID) && ps_cu.cuThreadExchangeStreamCaptureMode &&
-           ps_cu.cuThreadExchangeStreamCaptureMode(mode) == CUDA_SUCCESS;
+    if (!ps_ordering_rule(CAPTURE_STAYS_VALID) || !ps_cu.cuThreadExchangeStreamCaptureMode)
+        return false;
+    if (ps_cu.cuThreadExchangeStreamCaptureMode(mode) == CUDA_SUCCESS ||
+        ps_cu.cuThreadExchangeStreamCaptureMode(mode) == CUDA_SUCCESS)
+        return true;
+    ps_log_warn_once(PROCESS, "the driver refuses a capture mode in which other calls are allowed: the driver may "
+                              "refuse a capture of the program's; see `penstock doctor`");
+    return false;
 }
 
 void ps_capture_relax_thread(void)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/host_memory.h"
 #include "base/log.h"
 #include "base/per_device.h"
 #include "base/policies.h"
@@ -29,12 +30,12 @@ static struct ps_span *_Atomic *map_of(uint64_t units)
 
 /*
  * Reserves the addresses. They cost nothing on a GPU (1 TiB: 9 us, shim/README.md#mapping-memory).
- * A smaller address space (a sanitizer's, a ulimit) gives fewer.
+ * A smaller address space (a sanitizer's) gives fewer.
  */
 static int reserve(size_t granularity, unsigned areas)
 {
     struct ps_reservation *r = &ps_reservation;
-    uint64_t bytes = LARGEST_RESERVATION;
+    uint64_t bytes = ps_host_memory_addresses(LARGEST_RESERVATION);
     unsigned area_log = 0; /* logarithm of the number of areas */
     CUresult result;
 

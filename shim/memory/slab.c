@@ -138,7 +138,7 @@ void ps_slab_open(struct ps_amount host_budget, uint32_t local_processes, size_t
  */
 static int reserve_addresses(void)
 {
-    uint64_t bytes = LARGEST_RESERVATION;
+    uint64_t bytes = ps_host_memory_addresses(LARGEST_RESERVATION);
     CUresult result;
 
     if (dev->reservation)

@@ -457,9 +457,13 @@ void ps_residency_end_access_to_all(struct ps_stream *stream)
 
     ps_stream_settle(stream);
     ps_registry_lock();
-    for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
-        if (span->life == PS_LIFE_LIVE)
-            ps_uses_note(&span->order.uses, stream);
+    for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes) {
+        if (span->life != PS_LIFE_LIVE)
+            continue;
+        ps_uses_note(&span->order.uses, stream);
+        if (!span->holds.launching)
+            span->holds.on_slot = false; /* the launch held it by `blind_launches` alone */
+    }
     ps_registry.blind_launches--;
     ps_registry_unlock();
 }

@@ -38,9 +38,10 @@ static void name_fill(CUdeviceptr to, size_t pitch, size_t row, size_t height)
     ps_tracer_bytes(to, (height > 1 ? (height - 1) * pitch : 0) + row);
 }
 
-static void name_graph(CUgraph graph, unsigned depth);
+static bool name_graph(CUgraph graph, unsigned depth);
 
-static void name_node(CUgraphNode node, unsigned depth)
+/* Returns whether the node could be read. */
+static bool name_node(CUgraphNode node, unsigned depth)
 {
     CUgraphNodeType type;
     CUDA_MEMCPY3D copy;
@@ -48,31 +49,49 @@ static void name_node(CUgraphNode node, unsigned depth)
     CUgraph child;
 
     if (!ps_cu.cuGraphNodeGetType || ps_cu.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS)
-        return;
-    if (type == CU_GRAPH_NODE_TYPE_MEMCPY && ps_cu.cuGraphMemcpyNodeGetParams &&
-        ps_cu.cuGraphMemcpyNodeGetParams(node, &copy) == CUDA_SUCCESS)
+        return false;
+    switch (type) {
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        if (!ps_cu.cuGraphMemcpyNodeGetParams || ps_cu.cuGraphMemcpyNodeGetParams(node, &copy) != CUDA_SUCCESS)
+            return false;
         name_copy(&copy);
-    if (type == CU_GRAPH_NODE_TYPE_MEMSET && ps_cu.cuGraphMemsetNodeGetParams &&
-        ps_cu.cuGraphMemsetNodeGetParams(node, &fill) == CUDA_SUCCESS)
+        return true;
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        if (!ps_cu.cuGraphMemsetNodeGetParams || ps_cu.cuGraphMemsetNodeGetParams(node, &fill) != CUDA_SUCCESS)
+            return false;
         name_fill(fill.dst, fill.pitch, fill.width * fill.elementSize, fill.height);
-    if (type == CU_GRAPH_NODE_TYPE_GRAPH && ps_cu.cuGraphChildGraphNodeGetGraph &&
-        ps_cu.cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS)
-        name_graph(child, depth + 1);
+        return true;
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        return ps_cu.cuGraphChildGraphNodeGetGraph &&
+               ps_cu.cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS && name_graph(child, depth + 1);
+    default:
+        return true;
+    }
 }
 
-static void name_graph(CUgraph graph, unsigned depth)
+/* Returns whether the whole graph could be read. */
+static bool name_graph(CUgraph graph, unsigned depth)
 {
     CUgraphNode *nodes = NULL;
     size_t count = 0;
 
-    if (depth > DEPTH_MAX || !ps_cu.cuGraphGetNodes || ps_cu.cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS ||
-        !count)
-        return;
+    if (depth > DEPTH_MAX || !ps_cu.cuGraphGetNodes || ps_cu.cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS)
+        return false;
+    if (!count)
+        return true;
     nodes = malloc(count * sizeof *nodes);
-    if (nodes && ps_cu.cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS)
-        for (size_t i = 0; i < count; i++)
-            name_node(nodes[i], depth);
+    bool known = nodes && ps_cu.cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS;
+    for (size_t i = 0; known && i < count; i++)
+        known = name_node(nodes[i], depth);
     free(nodes);
+    return known;
+}
+
+/* Names the graph's memory; all memory, if the driver does not say what the graph has. */
+static void name_graph_or_all(CUgraph graph)
+{
+    if (!name_graph(graph, 0))
+        ps_tracer_all_spans();
 }
 
 void ps_graph_looks_at_copy(const CUDA_MEMCPY3D *copy)
@@ -96,7 +115,7 @@ void ps_graph_looks_at_fill(const CUDA_MEMSET_NODE_PARAMS *fill)
 void ps_graph_looks_at(CUgraph graph)
 {
     ps_tracer_begin(NULL, false);
-    name_graph(graph, 0);
+    name_graph_or_all(graph);
     ps_tracer_ready_to_look();
 }
 

@@ -190,6 +190,23 @@ void ps_tracer_bytes(CUdeviceptr address, size_t bytes)
         note(current, address, bytes, false);
 }
 
+void ps_tracer_all_spans(void)
+{
+    const ptrdiff_t before = ps_here;
+    struct ps_span *span;
+
+    for (unsigned i = 0; current && i < ps_devices_count(); i++) {
+        if (ps_devices_several)
+            ps_devices_enter(i);
+        ps_registry_lock();
+        for (CUdeviceptr at = ps_registry.start; (span = ps_registry_next(at)); at = span->address + span->bytes)
+            if (span->life == PS_LIFE_LIVE)
+                note(current, span->address, span->bytes, false);
+        ps_registry_unlock();
+    }
+    ps_here = before;
+}
+
 void ps_tracer_reads_ahead(CUdeviceptr source)
 {
     if (ps_address_is_a_spans(source) && current)

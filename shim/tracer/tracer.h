@@ -31,6 +31,8 @@ void ps_tracer_begin(CUstream stream, bool per_thread_default);
 void ps_tracer_address(CUdeviceptr address);
 /* Like ps_tracer_address, for a call that touches `bytes` from there on. */
 void ps_tracer_bytes(CUdeviceptr address, size_t bytes);
+/* The call may touch all memory: notes every live span. [unlocked] */
+void ps_tracer_all_spans(void);
 /*
  * The call may read from `source` on ahead of its stream. Bytes that lie in a span there are in
  * place when `ready` returns.

@@ -209,6 +209,69 @@ END
     done
 }
 
+# --- graphs ---------------------------------------------------------------------------------------
+# The driver saw host pages, and refused a copy of the graph. After a launch that held every span,
+# spans without a launch counted as in use on their slots, and a look waited for them in vain.
+@test "the driver sees device pages for a graph whose nodes can't be read" {
+    local fault
+    for fault in cuGraph{GetNodes,NodeGetType}:error@{1,5} cuGraphMemsetNodeGetParams:error@1 cuGraphNodeGetType:error@1+; do
+        run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=22MiB CUDASIM_FAULT="$fault" "$SAMPLES/hostile" graph-nodes 7 4
+        goes_on
+        struck
+        sound untouched
+        at_most 5000000000 "$(report host_wait_ns)" "time waited with $fault"
+        lacks "$output" 'the driver may refuse'
+    done
+}
+
+# A call of Penstock's own that captures forbid made the program's capture invalid. It happened in 3
+# of 16 runs, when the 5th call was a helper thread's.
+@test "a capture mode refused for a moment ends no capture, and one that is always refused is reported" {
+    local at
+    for at in $(some_of 4 {1..8} 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5); do
+        run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=16148070 CUDASIM_FAULT=cuThreadExchangeStreamCaptureMode:error@"$at" \
+            "$SAMPLES/hostile" graph 6 4
+        goes_on
+        struck
+        lacks "$output" 'capture mode'
+    done
+    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=16MiB CUDASIM_FAULT=cuThreadExchangeStreamCaptureMode:error@1+ "$SAMPLES/hostile" graph 6 4
+    contains "$output" '^penstock: the driver refuses a capture mode .*: the driver may refuse a capture'
+}
+
+# --- address space --------------------------------------------------------------------------------
+# Penstock reserved half of the space that was left. Then the program's own mappings, or stacks of
+# threads, had no place.
+@test "with a limited address space most of it stays the program's" {
+    requires cc plain
+    build_probe addresses <<'END'
+int main(void)
+{
+    void *span[64];
+    char line[256];
+    FILE *status = fopen("/proc/self/status", "r");
+
+    for (int i = 0; i < 64; i++) span[i] = new_span(i, NULL);
+    for (int i = 0; i < 64; i++) EXPECT(holds(span[i], i, NULL));
+    while (status && fgets(line, sizeof line, status))
+        if (!strncmp(line, "VmPeak:", 7)) printf("peak %ld\n", atol(line + 7));
+    puts("ok");
+    return 0;
+}
+END
+    local tebibytes
+    for tebibytes in 4 16; do
+        run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=$((32 * PROBE_SPAN)) PROBE_SPAN="$PROBE_SPAN" \
+            prlimit --as=$((tebibytes << 40)): ./addresses
+        goes_on
+        sound
+        said
+        counted evictions
+        # The simulated device takes one TiB.
+        at_most $(((tebibytes << 40 >> 1) + (1 << 40))) "$(sed -nE 's/^peak ([0-9]+)$/\1/p' <<<"$output")000" "bytes of addresses"
+    done
+}
+
 # --- helper threads -------------------------------------------------------------------------------
 # The thread used to stop forever without a line, and its work was waited for.
 @test "a helper thread that is refused its context tries again" {
