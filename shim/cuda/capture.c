@@ -220,9 +220,16 @@ bool ps_capture_has(CUstream stream, bool per_thread_default)
         return false;
     if (!stream && per_thread_default)
         stream = CU_STREAM_PER_THREAD;
-    const CUresult result = ps_cu.cuStreamIsCapturing(stream, &status);
+    CUresult result = ps_cu.cuStreamIsCapturing(stream, &status);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+        result = ps_cu.cuStreamIsCapturing(stream, &status); /* the driver may refuse for a moment */
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
         return ps_ordering_rule(CAPTURE_BARS_LEGACY);
+    if (result != CUDA_SUCCESS)
+        ps_log_warn_once(PROCESS,
+                         "the driver can't tell whether a stream is captured (error %d): the driver may refuse a "
+                         "capture of the program's; see `penstock doctor`",
+                         result);
     return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
