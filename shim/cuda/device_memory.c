@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/ordering_rules.h"
 #include "base/per_device.h"
 #include "cuda/copy_gate.h"
 #include "cuda/driver.h"
@@ -286,7 +287,7 @@ int ps_event_host_wait(CUevent event)
     static const struct timespec a_moment = {.tv_nsec = 50000};
     CUresult result = ps_cu.cuEventSynchronize(event);
 
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS || !ps_ordering_rule(REFUSED_WAIT_IS_NO_END))
         return 0;
     /* After a wait that failed, the work may still run. */
     while ((result = ps_cu.cuEventQuery(event)) == CUDA_ERROR_NOT_READY)
