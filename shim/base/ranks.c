@@ -52,8 +52,8 @@ struct ps_ranks ps_ranks_read(char *(*variable)(const char *name))
     struct ps_ranks ranks = {.local_processes = 1};
     uint32_t local = 0;
 
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers && !local; i++) {
-        uint32_t rank, processes;
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers && !(local && ranks.several); i++) {
+        uint32_t rank, processes, here;
         bool several = number(variable(launchers[i].rank), PROCESSES_MAX, "", &rank) &&
                        number(variable(launchers[i].processes), PROCESSES_MAX, "", &processes) && processes > 1 &&
                        rank < processes;
@@ -61,9 +61,10 @@ struct ps_ranks ps_ranks_read(char *(*variable)(const char *name))
          * Slurm lists machines: 4(x2),3. It does not say which of them this one is, and they seldom
          * differ.
          */
-        bool told = number(variable(launchers[i].local_processes), LOCAL_PROCESSES_MAX, "(,", &local) && local;
-        if (told && !several && i != 0)
-            local = 0;
+        bool told = number(variable(launchers[i].local_processes), LOCAL_PROCESSES_MAX, "(,", &here) && here;
+        /* LOCAL_WORLD_SIZE counts by itself; the rank may then come from another launcher. */
+        if (told && !local && (several || i == 0))
+            local = here;
         if (!several || ranks.several)
             continue;
         ranks.several = true;
