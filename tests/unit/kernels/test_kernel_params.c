@@ -1,7 +1,7 @@
 /*
  * Parameter layouts read from real cubins, compared with the language's rules. The cubins are in
- * tests/fuzz/kernel_params/corpus, made from params.cu there. A fixed series of spoilt copies is
- * read as well.
+ * tests/unit/kernels/cubins, made from params.cu there. A fixed series of spoilt copies is read as
+ * well.
  */
 #include "tests/fuzz/kernel_params/target.c"
 
@@ -50,8 +50,7 @@ static const char *corpus_path(void)
     static char path[512];
     const char *slash = strrchr(__FILE__, '/');
 
-    snprintf(path, sizeof path, "%.*s/../../fuzz/kernel_params/corpus", slash ? (int)(slash - __FILE__) : 1,
-             slash ? __FILE__ : ".");
+    snprintf(path, sizeof path, "%.*s/cubins", slash ? (int)(slash - __FILE__) : 1, slash ? __FILE__ : ".");
     return path;
 }
 
