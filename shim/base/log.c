@@ -142,12 +142,13 @@ static void write_whole(const char *text, size_t bytes)
 
 /*
  * Returns the length at which to cut `line`. At most `bytes` stay, and no UTF-8 sequence is cut in
- * two.
+ * two. A longer run of bytes that continue a sequence is no UTF-8, and is cut anywhere.
  */
 static size_t cut_point(const char *line, size_t bytes)
 {
-    while (bytes > 0 && ((unsigned char)line[bytes] & 0xc0) == 0x80)
-        bytes--;
+    for (size_t back = 0; back < 4 && back < bytes; back++)
+        if (((unsigned char)line[bytes - back] & 0xc0) != 0x80)
+            return bytes - back;
     return bytes;
 }
 

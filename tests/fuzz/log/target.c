@@ -53,11 +53,14 @@ static void check_line(const char *prefix, const char *text)
     fuzz_require(lines == 1 && line_bytes > before && line[line_bytes - 1] == '\n');
     fuzz_require(fuzz_is_plain(line, line_bytes - 1));
     fuzz_require(memcmp(line, prefix, before) == 0);
-    if (before + strlen(text) + 2 <= PS_LOG_LINE_MAX) {
+    if (before + strlen(text) + 1 <= PS_LOG_LINE_MAX) {
         fuzz_require(line_bytes - 1 - before == strlen(wanted));
         fuzz_require(memcmp(line + before, wanted, strlen(wanted)) == 0);
     } else {
         fuzz_require(memcmp(line + line_bytes - 4, "...", 3) == 0);
+        /* Behind the dots and the newline, less than one character is left over. */
+        if (strlen(wanted) == strlen(text))
+            fuzz_require(line_bytes + 3 >= PS_LOG_LINE_MAX - 1);
     }
     free(wanted);
     lines = 0;

@@ -152,6 +152,14 @@ static void test_long_lines_are_cut(void)
         size_t bytes = strlen(text) - strlen("penstock: ") - strlen("...\n") - lead;
         EXPECT(strlen(text) <= PS_LOG_LINE_MAX && bytes > 900 && bytes % 2 == 0);
     }
+
+    /* Bytes that only continue characters are no UTF-8, and do not take the rest of the line along. */
+    memset(long_text, '\xa0', sizeof long_text - 1);
+    begin_capture();
+    ps_log_warn(REPORT, "%s", long_text);
+    text = end_capture();
+    EXPECT_U64(PS_LOG_LINE_MAX, strlen(text));
+    EXPECT(strncmp(text, "penstock: \xa0", 11) == 0);
 }
 
 static void test_repeats_are_thinned_out(void)
