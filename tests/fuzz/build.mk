@@ -26,6 +26,7 @@ sources_live_page := shim/observe/live_json.c scripts/command/top_table.c $(json
 sources_log := shim/base/log.c shim/base/plain_text.c
 sources_metrics := shim/observe/live_files.c shim/observe/live_json.c shim/base/log.c shim/base/bytes_text.c $(filter-out %output.c,$(json))
 sources_notes :=
+sources_nvtx := shim/base/real_dlsym.c
 sources_ranks := shim/base/ranks.c
 sources_recording := $(wildcard policy/*.c policy/*/*.c)
 sources_rules := $(rules)

@@ -60,6 +60,7 @@ spoilt() {
     cat <<'EOT'
 advice scripts/command/penstock-advise s/errors="surrogateescape"/errors="strict"/
 fatbin tests/cudasim/cudart/fatbin.c s/ \|\| entry\.sm > sm//
+findings scripts/command/penstock-verify s/<= bounds\(out\[-1\]\)\[1\] \+ 1/<= bounds(out[-1])[1] + 2/
 frameworks shim/hooks/frameworks.c s/if \(chooses_backend\(value\[i\]\)\)/if (false)/
 glob policy/glob.c s/ \|\| \*at == '\^'//
 host_memory shim/base/host_memory.c s/ \|\| m\.available_kib > m\.total_kib//
@@ -72,6 +73,7 @@ live_page scripts/command/top_pages.c s/if \(p->now\.devices > PS_LIVE_DEVICES_M
 log shim/base/plain_text.c s/ \|\| \(\*s >= 0x7f && \*s < 0xa0\)//
 metrics shim/observe/live_json.c s/ && value == UINT64_MAX//
 notes shim/base/rank_exchange.c s/a->bytes == own->bytes && //
+nvtx shim/tracer/nvtx_layers.c s/\(unsigned long\)wide\[i\] < 0x80/true/
 ranks shim/base/ranks.c s/!\(local && ranks\.several\)/!local/
 recording policy/recording/text.c s/p->named_by\[span\] == p->launches/false/
 reports scripts/command/penstock-report s/text\.replace\("<", "[^"]*"\)/text/
