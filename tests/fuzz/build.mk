@@ -40,7 +40,7 @@ targets := $(patsubst tests/fuzz/%/target.c,%,$(wildcard tests/fuzz/*/target.c))
 cuda_home := $(shell scripts/dev/cuda-home)
 cuda_includes := $(addprefix -isystem ,$(wildcard $(cuda_home)/include $(cuda_home)/extras/CUPTI/include))
 sanitizers := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
-flags := -std=gnu11 -D_GNU_SOURCE= -O1 -g -Iinclude -Ishim -Iscripts/command -I. $(cuda_includes) $(sanitizers) \
+flags := -std=gnu11 -D_GNU_SOURCE= -O1 -gline-tables-only -Iinclude -Ishim -Iscripts/command -I. $(cuda_includes) $(sanitizers) \
     -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror $(FUZZ_CFLAGS)
 
 Q := $(if $(filter 1,$(V)),,@)
