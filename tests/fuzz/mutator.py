@@ -62,7 +62,7 @@ def change_bytes(data, rng):
 
 
 def run(check, change):
-    """Checks the files of the command line, or changed copies of them for -max_total_time seconds. `change(data, rng)` returns changed bytes."""
+    """Checks the files of the command line, or changed copies of them for -max_total_time seconds and one more, like libFuzzer. `change(data, rng)` returns changed bytes."""
     options = dict(word[1:].split("=", 1) for word in sys.argv[1:] if word.startswith("-") and "=" in word)
     prefix = os.path.abspath(options.get("artifact_prefix", ".")) + "/"
     paths = []
@@ -84,7 +84,7 @@ def run(check, change):
                 check(data)
             return
         rng = random.Random(time.time_ns())
-        until = time.monotonic() + float(options["max_total_time"])
+        until = time.monotonic() + int(options["max_total_time"]) + 1
         while time.monotonic() < until:
             data = change(rng.choice(seeds), rng)
             try:

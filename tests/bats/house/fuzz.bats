@@ -88,7 +88,7 @@ EOT
 @test "without one of its checks, what is tested fails on an input of the corpus" {
     local name file expression lines line
     mapfile -t lines < <(spoilt)
-    mapfile -t lines < <(some_of 4 "${lines[@]}")
+    mapfile -t lines < <(some_of 5 "${lines[@]}")
     for line in "${lines[@]}"; do
         read -r name file expression <<<"$line"
         bites "$name" "$file" "$expression" || return 1
