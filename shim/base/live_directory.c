@@ -186,14 +186,20 @@ enum ps_live_found ps_live_look_at(int directory, const char *name, struct ps_li
  */
 static bool is_left_over_note(int directory, const char *name)
 {
-    struct ps_live_identity named, now, own;
+    struct ps_live_identity named = {0}, now, own;
     struct ps_live_note note;
-    char *end;
+    char whose[PS_LIVE_NAME_BYTES], *end;
 
     if (strncmp(name, PS_LIVE_NOTE, sizeof PS_LIVE_NOTE - 1) != 0 || ps_live_identity_of(getpid(), &own))
         return false;
-    named.pid = strtoull(name + sizeof PS_LIVE_NOTE - 1, &end, 10);
-    if (*end != '-' || !named.pid || named.pid > INT32_MAX || strtoull(end + 1, NULL, 10) != own.pid_namespace)
+    const char *of = name + sizeof PS_LIVE_NOTE - 1;
+    named.pid = strtoull(of, &end, 10);
+    if (*end != '-' || !named.pid || named.pid > INT32_MAX)
+        return false;
+    /* The numbers stand there as ps_live_name() writes them, without a sign or zeros in front. */
+    named.pid_namespace = own.pid_namespace;
+    ps_live_name(whose, &named);
+    if (strncmp(of, whose, strlen(whose)) != 0 || of[strlen(whose)] != '-')
         return false;
     if (ps_live_identity_of((pid_t)named.pid, &now))
         return true;

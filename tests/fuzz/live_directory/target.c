@@ -120,8 +120,11 @@ static void check_file(const char *name)
     fuzz_require((fd == FILE_FD) == (found == PS_LIVE_FOUND_LIVES));
     if (found == PS_LIVE_FOUND_LIVES)
         fuzz_require(file.left == sizeof(struct ps_live_page) && header.version == PS_LIVE_VERSION);
-    if (is_left_over_note(-1, name))
-        fuzz_require(!strncmp(name, "told-", 5) && name[5] >= '0' && name[5] <= '9');
+    if (is_left_over_note(-1, name)) {
+        fuzz_require(!strncmp(name, "told-", 5) && name[5] >= '1' && name[5] <= '9');
+        const char *space = name + 5 + strspn(name + 5, "0123456789");
+        fuzz_require(space[0] == '-' && space[1 + strspn(space + 1, "0123456789")] == '-');
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
