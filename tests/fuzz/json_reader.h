@@ -36,7 +36,10 @@ const struct json_value *json_member(const struct json_value *object, const char
 /* Returns the number of members of that name, or of elements if `key` is NULL. */
 size_t json_count(const struct json_value *value, const char *key);
 
-/* Say whether the value is that number, or that string; the latter with any text that is NULL as null. */
+/*
+ * Say whether the value is that number, or that string; the latter with any text that is NULL as
+ * null.
+ */
 bool json_is_u64(const struct json_value *value, uint64_t number);
 bool json_is_string(const struct json_value *value, const char *text);
 

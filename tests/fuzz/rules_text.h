@@ -1,4 +1,7 @@
-/* Prints rules as PENSTOCK_RULES takes them, and compares them. For the targets of rules and settings. */
+/*
+ * Prints rules as PENSTOCK_RULES takes them, and compares them. For the targets of rules and
+ * settings.
+ */
 #ifndef PENSTOCK_FUZZ_RULES_TEXT_H
 #define PENSTOCK_FUZZ_RULES_TEXT_H
 

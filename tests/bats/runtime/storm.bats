@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # shellcheck disable=SC2016,SC2030,SC2031 # what programs do is expanded by them; bats' run sets output in each test
-# The storm: driver calls, allocations, limits and signals strike where nobody chose the place, others in each run. The results are right, or the program ends as a
-# CUDA program ends (scripts/dev/storm). faults and refusals have the single cases whose lines and counters are known.
+# The storm: driver calls and allocations fail, limits are low and signals come, at places that a
+# seed picks. The results are right, or the program ends as a CUDA program ends (scripts/dev/storm).
+# The files faults and refusals have the single cases whose lines and counters are known.
 
 load ../../lib/helper
 
@@ -16,17 +17,19 @@ storm() {
     sed -n 's/^storm: [0-9]* runs/# &/p' <<<"$output" >&3
 }
 
-@test "whatever fails, the results are right, or the program ends as CUDA programs end" {
-    local seconds=30
+@test "whichever call fails, the results are right, or the program ends as CUDA programs end" {
+    local seconds=12
     is_short || seconds=240
-    storm --library "$PENSTOCK_SO" --seconds $seconds
+    # Each commit has a seed of its own.
+    storm --library "$PENSTOCK_SO" --seconds $seconds --seed "${PENSTOCK_TEST_TURN:-0}"
     ended_with 0
     contains "$output" '^storm: seed [0-9]+$'
     jq -e '.runs > 0 and .runs == .verdicts.right + (.verdicts.cuda // 0) and .findings == []' totals.json
 }
 
-# A copy under way was taken for one that is over, where the driver refused the wait for it: no test of single faults had struck each such wait.
-@test "a wait that fails, and is taken for a copy that is over, is found" {
+# A copy counted as over when the driver refused the wait for it. No test of single faults had
+# struck each such wait.
+@test "the storm finds a failed wait that counts as the end of its copy" {
     requires release
     local storm=(--library "$ROOT/build/mutant/libpenstock.so")
     env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "-j$(nproc)" MUTANT=1 build/mutant/libpenstock.so >&2
@@ -44,21 +47,22 @@ storm() {
     faults_need REFUSED_WAIT_IS_NO_END --repeat 'mlp cuEventSynchronize:error@1+ CUDASIM_D2H_GBPS=0.05'
 }
 
-# beside FILE: a program that trains, and then does what the file says, if something is to fail
+# beside FILE: adds a program that trains, and then runs the file if a call is to fail
 beside() {
     cat >"$1"
     beside+=(--repeat "$1 cuEventCreate:delay@1" --program
         "$1=bash -c '$SAMPLES/mlp --layers=2 --width=32 --batch=64 --steps=1 && if [ -n \"\$CUDASIM_FAULT\" ]; then . $WORK/$1; fi'")
 }
 
-# told FILE VERDICT WHY: that program is found, with this verdict, and printed with the command that repeats it
+# told FILE VERDICT WHY: checks that the program was found with this verdict, and printed with the
+# command that repeats it
 told() {
     jq -e --arg name "$1 " --arg verdict "$2" '[.findings[] | select((.trial | startswith($name)) and .verdict == $verdict)] | length == 1' totals.json
     contains "$output" "^FOUND $2: $1 cuEventCreate:delay@1: .*$3"
     contains "$output" "^  .*scripts/dev/storm .*--program .*--repeat '$1 "
 }
 
-@test "a program that hangs, ends by a signal, prints something else, ends without a CUDA error, or leaves something behind is told as such" {
+@test "the storm tells hangs, signals, other output, ends without a CUDA error, and things left behind" {
     local beside=() again
     beside hangs <<<'sleep 1000'
     beside crashes <<<'kill -SEGV $$'

@@ -1,7 +1,7 @@
 /*
- * A container of kernel images as nvcc writes it, given to the simulated runtime's reader. The first
- * byte is the device's capability. The image that is found lies inside, is a cubin, and fits the
- * device.
+ * A container of kernel images as nvcc writes it, given to the simulated runtime's reader. The
+ * first byte is the device's capability. The image that is found lies inside, is a cubin, and fits
+ * the device.
  */
 #include "tests/fuzz/fuzz.h"
 

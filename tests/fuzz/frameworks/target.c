@@ -1,7 +1,8 @@
 /*
- * The allocator settings of torch: a byte of flags, then the values of both variables and of a later
- * setenv, a value a line. A backend that the user or the program chose stays. Otherwise Penstock's
- * stands in front, once, and the user's text behind it, in this process and in those it starts.
+ * The allocator settings of torch: a byte of flags, then the values of both variables and of a
+ * later setenv, a value a line. A backend that the user or the program chose stays. Otherwise
+ * Penstock's stands in front, once, and the user's text behind it, in this process and in those it
+ * starts.
  */
 #include "tests/fuzz/fuzz.h"
 

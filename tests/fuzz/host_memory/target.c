@@ -1,7 +1,7 @@
 /*
- * Files of /proc and /sys, in turn a path and its contents up to a NUL, and the name of a PCI device
- * before them. The figures make sense, come from the files, and do not depend on how many bytes a
- * read returns.
+ * Files of /proc and /sys, in turn a path and its contents up to a NUL, and the name of a PCI
+ * device before them. The figures make sense, come from the files, and do not depend on how many
+ * bytes a read returns.
  */
 #include "tests/fuzz/fuzz.h"
 

@@ -1,7 +1,7 @@
 /*
- * Calls of the JSON writer, one a byte, with texts and numbers behind them. A tree of what was asked
- * for is kept beside it. What the writer wrote is read by another reader, and is that tree; a call
- * that is not allowed is an error.
+ * Calls of the JSON writer, one a byte, with texts and numbers behind them. A tree of what was
+ * asked for is kept beside it. What the writer wrote is read by another reader, and is that tree; a
+ * call that is not allowed is an error.
  */
 #include "tests/fuzz/fuzz.h"
 

@@ -13,7 +13,10 @@
 
 /* ---- known kernels ---- */
 
-/* Reads the nested name of _ZN...: returns the number of its parts, and the last one, which the caller frees. */
+/*
+ * Reads the nested name of _ZN...: returns the number of its parts, and the last one, which the
+ * caller frees.
+ */
 static unsigned read_nested(const char *name, char **last, bool *is_of_at_native)
 {
     unsigned parts = 0;

@@ -1,6 +1,6 @@
 /*
- * A layer's name: the number and the direction that are read from it are those that a second reading
- * finds, and a name is kept once.
+ * A layer's name: the number and the direction that are read from it are those that a second
+ * reading finds, and a name is kept once.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -8,8 +8,8 @@
 #include <strings.h>
 
 #include "kernels/layouts.h"
+#include "plan/layer_markers.h"
 #include "plan/layer_names.h"
-#include "plan/layers.h"
 
 /* Stand in for shim/kernels/layouts.c, which needs a driver. */
 static unsigned generation;
@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     uint32_t number = 1;
     enum penstock_direction direction = PENSTOCK_DIRECTION_BACKWARD;
 
-    ps_layers_read_name(text, &number, &direction);
+    ps_layer_names_read(text, &number, &direction);
     fuzz_require(direction == direction_of(text));
     fuzz_require(number == number_of(text));
     struct ps_layer_name *name = ps_layer_name_keep(text);

@@ -1,7 +1,7 @@
 /*
- * The name of a file among the live pages up to a NUL, the text of /proc/PID/stat up to another one,
- * and the contents of the file. A name that is accepted is printed to the same. An identity is the
- * one that a second reading finds. Only what a process that ended has left is removed.
+ * The name of a file among the live pages up to a NUL, the text of /proc/PID/stat up to another
+ * one, and the contents of the file. A name that is accepted is printed to the same. An identity is
+ * the one that a second reading finds. Only what a process that ended has left is removed.
  */
 #include "tests/fuzz/fuzz.h"
 

@@ -1,7 +1,8 @@
 /*
- * A live page as `penstock top` reads it: three bytes for the width, the sequences and the length of
- * the file, then patches to an empty page, each a place, a length and its bytes. The JSON is read by
- * another reader and has the page's figures. The table fits its width, and a terminal shows all of it.
+ * A live page as `penstock top` reads it: three bytes for the width, the sequences and the length
+ * of the file, then patches to an empty page, each a place, a length and its bytes. The JSON is
+ * read by another reader and has the page's figures. The table fits its width, and a terminal shows
+ * all of it.
  */
 #include "tests/fuzz/fuzz.h"
 

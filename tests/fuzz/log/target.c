@@ -1,6 +1,6 @@
 /*
- * A text, written to the log in a line of each kind, and the value of PENSTOCK_LOG behind it. A line
- * holds the text as far as it fits, and no byte that a terminal obeys.
+ * A text, written to the log in a line of each kind, and the value of PENSTOCK_LOG behind it. A
+ * line holds the text as far as it fits, and no byte that a terminal obeys.
  */
 #include "tests/fuzz/fuzz.h"
 

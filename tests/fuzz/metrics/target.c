@@ -1,7 +1,7 @@
 /*
- * Figures of any value: bytes that choose a word from a list or make one. The line of PENSTOCK_METRICS
- * is read by another JSON reader, and the text for Prometheus line by line; both have the figures.
- * Byte counts for people are as near as their two decimals allow.
+ * Figures of any value: bytes that choose a word from a list or make one. The line of
+ * PENSTOCK_METRICS is read by another JSON reader, and the text for Prometheus line by line; both
+ * have the figures. Byte counts for people are as near as their two decimals allow.
  */
 #include "tests/fuzz/fuzz.h"
 

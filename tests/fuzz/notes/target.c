@@ -1,6 +1,7 @@
 /*
- * The note of another rank, as a file of any bytes. Its numbers are taken only if it is a whole note
- * of a living peer under the same key; and no more bytes are taken than this rank has room for.
+ * The note of another rank, as a file of any bytes. Its numbers are taken only if it is a whole
+ * note of a living peer under the same key; and no more bytes are taken than this rank has room
+ * for.
  */
 #include "tests/fuzz/fuzz.h"
 

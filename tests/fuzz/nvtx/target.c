@@ -1,7 +1,7 @@
 /*
  * An NVTX range as a program gives it: a byte for the function that begins it, one for the kind of
- * its message, one for the size of its structure, and its name, in words of 4 bytes. Its name arrives
- * as it is, or with question marks for what is no ASCII, and cut.
+ * its message, one for the size of its structure, and its name, in words of 4 bytes. Its name
+ * arrives as it is, or with question marks for what is no ASCII, and cut.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -22,34 +22,34 @@ static int take_range(const char *name)
     return 0;
 }
 
-int ps_layers_range_push(const void *domain, const char *name)
+int ps_layer_markers_range_push(const void *domain, const char *name)
 {
     (void)domain;
     return take_range(name);
 }
 
-int ps_layers_range_pop(const void *domain)
+int ps_layer_markers_range_pop(const void *domain)
 {
     (void)domain;
     return 0;
 }
 
-uint64_t ps_layers_range_start(const char *name)
+uint64_t ps_layer_markers_range_start(const char *name)
 {
     return (uint64_t)take_range(name);
 }
 
-void ps_layers_range_end(uint64_t id)
+void ps_layer_markers_range_end(uint64_t id)
 {
     (void)id;
 }
 
-void ps_layers_open(const struct ps_layer_source *source)
+void ps_layer_markers_open(const struct ps_layer_source *source)
 {
     (void)source;
 }
 
-enum ps_layers_from ps_layers_from(void)
+enum ps_layer_markers_from ps_layer_markers_from(void)
 {
     return PS_LAYERS_NONE;
 }

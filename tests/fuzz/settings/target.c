@@ -1,7 +1,7 @@
 /*
- * An environment, with a NUL behind each variable, given to the reader of settings. Every setting is
- * printed from what was read, and read again to the same. Each problem is about a variable that is
- * there, in a line that fits.
+ * An environment, with a NUL behind each variable, given to the reader of settings. Every setting
+ * is printed from what was read, and read again to the same. Each problem is about a variable that
+ * is there, in a line that fits.
  */
 #include "tests/fuzz/rules_text.h"
 

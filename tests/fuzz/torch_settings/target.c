@@ -1,7 +1,7 @@
 /*
- * A program's arguments, one a line, up to a NUL, and the file that they name. Whatever a file says,
- * it says nothing once each of its lines is a comment. The answer does not depend on how many bytes
- * a read returns, nor on a line of other text before and behind.
+ * A program's arguments, one a line, up to a NUL, and the file that they name. Whatever a file
+ * says, it says nothing once each of its lines is a comment. The answer does not depend on how many
+ * bytes a read returns, nor on a line of other text before and behind.
  */
 #include "tests/fuzz/fuzz.h"
 

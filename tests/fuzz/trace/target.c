@@ -1,7 +1,7 @@
 /*
- * A trace: the process's name up to a NUL, then records, each of some bytes and the name of a layer.
- * The file is read by another JSON reader. Its events pair up, follow each other on each track, and
- * lie within pages, so that a file which was cut off between two pages can be read too.
+ * A trace: the process's name up to a NUL, then records, each of some bytes and the name of a
+ * layer. The file is read by another JSON reader. Its events pair up, follow each other on each
+ * track, and lie within pages, so that a file which was cut off between two pages can be read too.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -23,7 +23,9 @@ static bool is_move(enum ps_event_kind kind)
            kind == PS_EVENT_STALL;
 }
 
-/* Makes a record as the library does: only moves may lack times, and no wait ends before it begins. */
+/*
+ * Makes a record as the library does: only moves may lack times, and no wait ends before it begins.
+ */
 static struct ps_event_record take_record(struct fuzz_input *in, uint64_t *now, char **name)
 {
     const unsigned bits = fuzz_u8(in);

@@ -153,7 +153,9 @@ static void test_long_lines_are_cut(void)
         EXPECT(strlen(text) <= PS_LOG_LINE_MAX && bytes > 900 && bytes % 2 == 0);
     }
 
-    /* Bytes that only continue characters are no UTF-8, and do not take the rest of the line along. */
+    /*
+     * Bytes that only continue characters are no UTF-8, and do not take the rest of the line along.
+     */
     memset(long_text, '\xa0', sizeof long_text - 1);
     begin_capture();
     ps_log_warn(REPORT, "%s", long_text);

@@ -76,7 +76,9 @@ static void test_one_process_alone(void)
     expect_ranks(VARIABLES("LOCAL_RANK", "0", "WORLD_SIZE", "1"), false, 0, 0, 1);
     /* The number of processes that share the host's memory counts by itself. */
     expect_ranks(VARIABLES("LOCAL_WORLD_SIZE", "8"), false, 0, 0, 8);
-    /* A user may set it for a launcher that gives no such number. The rank is still the launcher's. */
+    /*
+     * A user may set it for a launcher that gives no such number. The rank is still the launcher's.
+     */
     expect_ranks(VARIABLES("LOCAL_WORLD_SIZE", "8", "OMPI_COMM_WORLD_RANK", "5", "OMPI_COMM_WORLD_SIZE", "16"), true, 5,
                  16, 8);
     expect_ranks(VARIABLES("LOCAL_WORLD_SIZE", "8", "LOCAL_RANK", "2", "WORLD_SIZE", "4"), true, 2, 4, 8);
