@@ -32,7 +32,7 @@
  * number of strides that the head's tensor is believed to reach.
  */
 #define RUN_WITHIN 128u
-#define YOUNG_CUT 512u
+#define YOUNG_START 512u
 #define RUN_STRIDES 4u
 /*
  * Strides shorter than this part of the least bytes that an access is taken to touch don't count.
@@ -184,7 +184,7 @@ void ps_tensor_starts_note(struct ps_tensor_starts *starts, uint64_t at, uint64_
 static uint64_t end_at_head(const struct ps_tensor_starts *starts, const struct ps_tensor_start *start, uint64_t end,
                             uint64_t least)
 {
-    if (!start->until || starts->now - start->made > YOUNG_CUT ||
+    if (!start->until || starts->now - start->made > YOUNG_START ||
         start->until - start->at < RUN_STRIDES * (least / RUN_STRIDES_OF_LEAST))
         return end;
     uint64_t until = start->until < start->at + least ? start->at + least : start->until;

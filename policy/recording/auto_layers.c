@@ -54,7 +54,7 @@ static uint32_t table_slots(uint32_t launches)
     return slots;
 }
 
-size_t ps_layer_markers_auto_workspace_bytes(uint32_t launches)
+size_t ps_auto_layers_workspace_bytes(uint32_t launches)
 {
     return RUNS_MAX * sizeof(struct run) +
            ((size_t)table_slots(launches) + 3 * (size_t)launches + 2) * sizeof(uint32_t);
@@ -456,8 +456,8 @@ static uint32_t write_layers(const struct run *chain, uint32_t runs, const uint3
     return writer.layers;
 }
 
-uint32_t ps_layer_markers_auto(const uint64_t *fingerprint, uint32_t launches, void *workspace,
-                               struct penstock_layer *layer, uint32_t capacity)
+uint32_t ps_auto_layers_find(const uint64_t *fingerprint, uint32_t launches, void *workspace,
+                             struct penstock_layer *layer, uint32_t capacity)
 {
     struct work work = {
         .fingerprint = fingerprint, .launches = launches, .slots = table_slots(launches), .run = workspace};

@@ -12,8 +12,8 @@
 
 #include "penstock/policy.h"
 
-/* Returns the bytes of workspace that ps_layer_markers_auto wants. */
-size_t ps_layer_markers_auto_workspace_bytes(uint32_t launches);
+/* Returns the bytes of workspace that ps_auto_layers_find wants. */
+size_t ps_auto_layers_workspace_bytes(uint32_t launches);
 
 /*
  * Fills `layer`, which has room for `capacity`, with stretches that cover the step, in order.
@@ -21,7 +21,7 @@ size_t ps_layer_markers_auto_workspace_bytes(uint32_t launches);
  * direction. `fingerprint[0..launches)` are one step's launches. The launches before, between and
  * after the layers form stretches of their own, with number PENSTOCK_NEVER.
  */
-uint32_t ps_layer_markers_auto(const uint64_t *fingerprint, uint32_t launches, void *workspace,
-                               struct penstock_layer *layer, uint32_t capacity);
+uint32_t ps_auto_layers_find(const uint64_t *fingerprint, uint32_t launches, void *workspace,
+                             struct penstock_layer *layer, uint32_t capacity);
 
 #endif

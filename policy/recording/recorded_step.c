@@ -128,7 +128,7 @@ static int open_window(const struct ps_recorder *recorder, uint64_t first, uint3
     window->held = place(&window->bytes, window->moments, sizeof(uint64_t));
     window->fingerprints = place(&window->bytes, length, sizeof(uint64_t));
     window->phases = place(&window->bytes, window->layers_max, sizeof(uint8_t));
-    window->workspace = place(&window->bytes, ps_layer_markers_auto_workspace_bytes(length), 1);
+    window->workspace = place(&window->bytes, ps_auto_layers_workspace_bytes(length), 1);
     window->timed = place(&window->bytes, length, sizeof(bool));
     window->kinds = place(&window->bytes, 1, ps_recorded_times_bytes(length));
     return 0;
@@ -517,7 +517,7 @@ static uint32_t write_found_layers(const struct maker *maker, uint32_t start, ch
 
     for (uint32_t i = 0; i < launches; i++)
         fingerprints[i] = ps_kept_launch(maker->recorder, window->first + (start + i) % launches)->fingerprint;
-    uint32_t found = ps_layer_markers_auto(fingerprints, launches, base + window->workspace, turned, launches);
+    uint32_t found = ps_auto_layers_find(fingerprints, launches, base + window->workspace, turned, launches);
     /* The first layer that begins behind the window's end, or at it, comes first. */
     while (first < found && turned[first].first_launch + start < launches)
         first++;

@@ -234,7 +234,7 @@ static bool parse_layers(const char *text, uint64_t low, uint64_t high, void *fi
 {
     static const struct {
         const char *word;
-        enum ps_layer_markers_from from;
+        enum ps_layers_from from;
         const char *every; /* the pattern if none is given; NULL: one must be given */
     } with_pattern[] = {{"nvtx:", PS_LAYERS_NVTX, "*"}, {"kernel:", PS_LAYERS_KERNEL, NULL}};
     struct ps_layer_source source = {.from = PS_LAYERS_AUTO};

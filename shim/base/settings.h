@@ -94,7 +94,7 @@ struct ps_policy_choice {
 };
 
 /* The source of the boundaries of layers. */
-enum ps_layer_markers_from {
+enum ps_layers_from {
     PS_LAYERS_AUTO,   /* the API's markers if the program sets some, else the launches themselves */
     PS_LAYERS_API,    /* the API's markers */
     PS_LAYERS_NVTX,   /* NVTX ranges whose message matches the pattern */
@@ -103,7 +103,7 @@ enum ps_layer_markers_from {
 };
 
 struct ps_layer_source {
-    enum ps_layer_markers_from from;
+    enum ps_layers_from from;
     char pattern[PS_SETTINGS_PATTERN_BYTES]; /* NVTX, KERNEL: for ps_glob_matches; else "" */
 };
 

@@ -20,9 +20,12 @@
 /*
  * The way of a launch, or of another call that names spans:
  *
- *   1. hold the spans, 2. tell the learner, which tells the follower its place, 3. bring
- *   the spans that are away (ps_access_begin), 4. the driver queues the launch, 5. note its uses,
- *   6. let the spans go, 7. tell the follower, which opens gaps (ps_access_end).
+ *   1. Hold the spans.
+ *   2. Tell the learner, which tells the follower the launch's place in the step.
+ *   3. Bring the spans that are away (here ends ps_access_begin).
+ *   4. The driver queues the launch.
+ *   5. Note the launch's uses, and let the spans go.
+ *   6. Tell the follower, which opens gaps (here ends ps_access_end).
  */
 uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream *stream,
                          const struct ps_access_kind *kind)

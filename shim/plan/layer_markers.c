@@ -34,7 +34,7 @@ struct thread_marks {
 
 static const char api; /* its address is the API's domain */
 
-static _Atomic enum ps_layer_markers_from from = PS_LAYERS_AUTO;
+static _Atomic enum ps_layers_from from = PS_LAYERS_AUTO;
 static char pattern[PS_SETTINGS_PATTERN_BYTES]; /* constant once `from` has been set */
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
 
@@ -112,7 +112,7 @@ void ps_layer_markers_open(const struct ps_layer_source *source)
     pthread_mutex_unlock(&one_at_a_time);
 }
 
-enum ps_layer_markers_from ps_layer_markers_from(void)
+enum ps_layers_from ps_layer_markers_from(void)
 {
     return atomic_load_explicit(&from, memory_order_acquire);
 }
@@ -207,7 +207,7 @@ static const struct mark *innermost(const struct mark *stack, uint32_t depth)
 
 static bool api_counts(void)
 {
-    enum ps_layer_markers_from now = ps_layer_markers_from();
+    enum ps_layers_from now = ps_layer_markers_from();
 
     return now == PS_LAYERS_AUTO || now == PS_LAYERS_API;
 }
@@ -359,7 +359,7 @@ static struct ps_recorded_layer layer_of(const struct mark *mark, uint64_t stret
 
 struct ps_recorded_layer ps_layer_markers_now(CUfunction function)
 {
-    enum ps_layer_markers_from source = ps_layer_markers_from();
+    enum ps_layers_from source = ps_layer_markers_from();
     struct ps_recorded_layer layer;
 
     if (source == PS_LAYERS_KERNEL && function) {

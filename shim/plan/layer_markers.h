@@ -29,7 +29,7 @@
  * source were `auto`.
  */
 void ps_layer_markers_open(const struct ps_layer_source *source);
-enum ps_layer_markers_from ps_layer_markers_from(void);
+enum ps_layers_from ps_layer_markers_from(void);
 
 /*
  * Returns the layer in which the calling thread launches `function` now. `stretch` is 0 while

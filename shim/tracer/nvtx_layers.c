@@ -231,7 +231,7 @@ static void attach(NvtxFunctionTable table, unsigned size, unsigned which, NvtxF
 }
 
 /* Finds the source that the set-up will find. The set-up may come later than the first range. */
-static enum ps_layer_markers_from source_of_layers(void)
+static enum ps_layers_from source_of_layers(void)
 {
     static struct ps_settings settings;
 
@@ -257,7 +257,7 @@ int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table)
     if (!callbacks || callbacks->struct_size < sizeof *callbacks)
         return 0;
     pthread_mutex_lock(&lock);
-    enum ps_layer_markers_from from = source_of_layers();
+    enum ps_layers_from from = source_of_layers();
     pthread_mutex_unlock(&lock);
     if (from != PS_LAYERS_NVTX)
         return 0;

@@ -121,7 +121,7 @@ static void bench_layers(int batches, uint32_t launches)
 {
     uint64_t *fingerprint = zeroed(launches * sizeof *fingerprint);
     struct penstock_layer *layer = zeroed(launches * sizeof *layer);
-    void *workspace = zeroed(ps_layer_markers_auto_workspace_bytes(launches));
+    void *workspace = zeroed(ps_auto_layers_workspace_bytes(launches));
     char name[64];
     double taken[BENCH_BATCHES_MAX] = {0};
 
@@ -129,7 +129,7 @@ static void bench_layers(int batches, uint32_t launches)
         fingerprint[i] = mix(i < launches / 3 ? i % 20 : 100 + i % 40);
     for (int b = 0; b < batches; b++) {
         uint64_t begin = bench_now_ns();
-        sink += ps_layer_markers_auto(fingerprint, launches, workspace, layer, launches);
+        sink += ps_auto_layers_find(fingerprint, launches, workspace, layer, launches);
         taken[b] = (double)(bench_now_ns() - begin);
     }
     qsort(taken, (size_t)batches, sizeof *taken, bench_compare);

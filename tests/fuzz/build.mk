@@ -1,6 +1,8 @@
-# The fuzz targets: $(OUT)/NAME/target for each tests/fuzz/NAME/target.c, with clang's libFuzzer and its sanitizers for addresses and undefined behaviour.
-# Used alone, from the top directory: make -f tests/fuzz/build.mk OUT=build/fuzz [NAME]...
-# A target is linked with the sources that are named for it below, and with nothing else of the library. V=1 shows the commands.
+# The fuzz targets: $(OUT)/NAME/target for each tests/fuzz/NAME/target.c, with clang's libFuzzer and
+# its sanitizers for addresses and undefined behaviour. Used alone, from the top directory:
+#   make -f tests/fuzz/build.mk OUT=build/fuzz [NAME]...
+# A target is linked with the sources that are named for it below, and with no others of the library.
+# V=1 shows the commands.
 
 OUT ?= build/fuzz
 CLANG ?= clang
@@ -14,7 +16,7 @@ json := shim/base/json.c shim/base/output.c shim/base/plain_text.c tests/fuzz/js
 rules := policy/span_rules.c policy/glob.c policy/recording/classes.c
 
 sources_fatbin :=
-sources_frameworks := shim/base/real_dlsym.c shim/base/per_device.c
+sources_frameworks := tests/fuzz/silent_log.c shim/base/real_dlsym.c shim/base/per_device.c
 sources_glob := policy/glob.c
 sources_host_memory :=
 sources_json := $(json)
@@ -25,8 +27,8 @@ sources_live_directory :=
 sources_live_page := shim/observe/live_json.c scripts/command/top_table.c $(json)
 sources_log := shim/base/log.c shim/base/plain_text.c
 sources_metrics := shim/observe/live_files.c shim/observe/live_json.c shim/base/log.c shim/base/bytes_text.c $(filter-out %output.c,$(json))
-sources_notes :=
-sources_nvtx := shim/base/real_dlsym.c
+sources_notes := tests/fuzz/silent_log.c
+sources_nvtx := tests/fuzz/silent_log.c shim/base/real_dlsym.c
 sources_ranks := shim/base/ranks.c
 sources_recording := $(wildcard policy/*.c policy/*/*.c)
 sources_rules := $(rules)

@@ -30,20 +30,6 @@ void ps_process_when_device_is_set_up(void (*call)(void))
 
 void ps_report_remember_directory(void) {}
 
-bool ps_log_enabled(enum ps_log_module module, enum ps_log_level level)
-{
-    (void)module;
-    (void)level;
-    return false;
-}
-
-void ps_log_write(enum ps_log_module module, enum ps_log_level level, const char *format, ...)
-{
-    (void)module;
-    (void)level;
-    (void)format;
-}
-
 /* ---- checks ---- */
 
 /* Returns whether the settings choose a backend: the word, blanks, and a colon. */

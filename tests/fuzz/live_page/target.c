@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/fuzz/json_reader.h"
+#include "tests/fuzz/live_figure.h"
 #include "top_table.h"
 
 static union {
@@ -87,14 +88,6 @@ static int take_text(const char *piece, size_t bytes, void *ctx)
     memcpy(text + text_bytes, piece, bytes);
     text_bytes += bytes;
     return 0;
-}
-
-static void check_figure(const struct json_value *of, const char *name, enum ps_live_unit unit, uint64_t value)
-{
-    if (unit == PS_LIVE_BYTES && value == UINT64_MAX)
-        fuzz_require(json_member(of, name)->kind == JSON_NULL);
-    else
-        fuzz_require(json_is_u64(json_member(of, name), value));
 }
 
 static void check_device(const struct json_value *of, const struct ps_live_device_facts *facts,

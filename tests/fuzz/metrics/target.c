@@ -13,6 +13,7 @@
 #include "base/output.h"
 #include "observe/live_files.h"
 #include "tests/fuzz/json_reader.h"
+#include "tests/fuzz/live_figure.h"
 
 struct ps_settings ps_settings = {.metrics = "metrics", .prometheus = "prometheus"};
 
@@ -58,14 +59,6 @@ int ps_output_put_text(const char *path, int (*put)(FILE *file, const void *what
 }
 
 /* ---- a line ---- */
-
-static void check_figure(const struct json_value *of, const char *name, enum ps_live_unit unit, uint64_t value)
-{
-    if (unit == PS_LIVE_BYTES && value == UINT64_MAX)
-        fuzz_require(json_member(of, name)->kind == JSON_NULL);
-    else
-        fuzz_require(json_is_u64(json_member(of, name), value));
-}
 
 static void check_line(const struct ps_live_step *step, uint64_t ordinal, uint64_t epoch)
 {

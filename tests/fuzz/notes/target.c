@@ -77,20 +77,6 @@ int ps_output_write_whole(int fd, const char *text, size_t bytes)
     return -EIO;
 }
 
-bool ps_log_enabled(enum ps_log_module module, enum ps_log_level level)
-{
-    (void)module;
-    (void)level;
-    return false;
-}
-
-void ps_log_write(enum ps_log_module module, enum ps_log_level level, const char *format, ...)
-{
-    (void)module;
-    (void)level;
-    (void)format;
-}
-
 /* This rank's own note: of the device 1, and with as many bytes as the input says. */
 static struct told own_note(uint8_t bytes)
 {

@@ -49,7 +49,7 @@ void ps_layer_markers_open(const struct ps_layer_source *source)
     (void)source;
 }
 
-enum ps_layer_markers_from ps_layer_markers_from(void)
+enum ps_layers_from ps_layer_markers_from(void)
 {
     return PS_LAYERS_NONE;
 }
@@ -61,20 +61,6 @@ int ps_settings_read(struct ps_settings *out, char *const *envp, ps_settings_pro
     (void)problem;
     (void)ctx;
     return 0;
-}
-
-bool ps_log_enabled(enum ps_log_module module, enum ps_log_level level)
-{
-    (void)module;
-    (void)level;
-    return false;
-}
-
-void ps_log_write(enum ps_log_module module, enum ps_log_level level, const char *format, ...)
-{
-    (void)module;
-    (void)level;
-    (void)format;
 }
 
 /* ---- the target ---- */

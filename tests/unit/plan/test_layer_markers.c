@@ -31,7 +31,7 @@ static bool is(struct ps_recorded_layer layer, uint32_t number, enum penstock_di
 #define FORWARD PENSTOCK_DIRECTION_FORWARD
 #define BACKWARD PENSTOCK_DIRECTION_BACKWARD
 
-static void choose(enum ps_layer_markers_from from, const char *pattern)
+static void choose(enum ps_layers_from from, const char *pattern)
 {
     struct ps_layer_source source = {.from = from};
 

@@ -71,13 +71,13 @@ static void backward(uint32_t number, uint64_t base, int n)
 /* Finds the layers and checks that they cover the step in order. */
 static void find(uint32_t capacity)
 {
-    size_t bytes = ps_layer_markers_auto_workspace_bytes(launches);
+    size_t bytes = ps_auto_layers_workspace_bytes(launches);
     char *workspace = malloc(bytes + 16);
 
     if (!workspace)
         abort();
     memset(workspace, 0x5a, bytes + 16);
-    layers = ps_layer_markers_auto(step, launches, workspace, layer, capacity);
+    layers = ps_auto_layers_find(step, launches, workspace, layer, capacity);
     for (int i = 0; i < 16; i++)
         EXPECT_INT(0x5a, workspace[bytes + (size_t)i]);
     free(workspace);
