@@ -8,18 +8,13 @@ import subprocess
 import sys
 import time
 
-from penstock_text import plain
+from penstock_output import say
 
 TERM_SECONDS = 10
 TELL_FIRST_SECONDS, TELL_SECONDS = 5, 10  # seconds until the first message about progress, and then between messages
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 # Turns off settings that write files: each run would overwrite the user's files.
 NO_OUTPUT = dict.fromkeys(("PENSTOCK_TRACE", "PENSTOCK_METRICS", "PENSTOCK_PROMETHEUS", "PENSTOCK_SIGNAL", "PENSTOCK_RECORDING"), "")
-
-
-def say(text):
-    sys.stdout.flush()  # both streams may go to one file, and a line may speak of what is above it
-    print(f"penstock: {plain(text)}", file=sys.stderr, flush=True)
 
 
 def preloaded(environment, library):

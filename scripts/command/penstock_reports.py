@@ -5,9 +5,8 @@ import contextlib
 import itertools
 import json
 import os
-import sys
 
-from penstock_text import plain
+from penstock_output import fail
 
 WHAT = "expected a file that PENSTOCK_REPORT, or penstock run --report, named"
 NEEDED = {"version": str, "device": dict, "stands_aside": (str, type(None)), "peak_resident_bytes": int, "peak_demand_bytes": int, "evicted_bytes": int, "slab": dict,
@@ -15,12 +14,6 @@ NEEDED = {"version": str, "device": dict, "stands_aside": (str, type(None)), "pe
 RANKS_SHOWN = 16
 # The exceptions of code that expects a whole report and gets another one.
 NOT_WHOLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-
-
-def fail(text):
-    sys.stdout.flush()
-    print(f"penstock: {plain(text)}", file=sys.stderr)
-    sys.exit(2)
 
 
 @contextlib.contextmanager
@@ -93,28 +86,3 @@ def absent_ranks(reports):
 def ranks_text(ranks, count):
     more = count - len(ranks)
     return ", ".join(map(str, ranks)) + (f" and {more:,} more" if more else "")
-
-
-# ---- printing ----
-
-def end_of_output():
-    """Discards further output, at the end of the program too."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def run(main):
-    """
-    Runs a program that prints. A reader that closes the pipe is no error; any other error of
-    standard output is. Prints file names as they are.
-    """
-    if sys.stdout is None:
-        fail("standard output is closed; redirect it, for example with >/dev/null")
-    sys.stdout.reconfigure(errors="surrogateescape")
-    try:
-        main()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        end_of_output()
-    except OSError as error:
-        end_of_output()
-        fail(f"standard output can't be written: {error.strerror}; make room, or redirect it")

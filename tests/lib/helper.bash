@@ -230,6 +230,20 @@ ended_with() {
     return 1
 }
 
+# refuses_failing_output WORD...: where standard output is closed or full, this command of Penstock
+# ends with status 2 and one line.
+refuses_failing_output() {
+    run bash -c '"$@" >&-' bash "$PENSTOCK" "$@"
+    ended_with 2
+    equal 'penstock: standard output is closed; redirect it, for example with >/dev/null' "$output"
+    requires root
+    [ -e full ] || mknod full c 1 7 || skip "no nodes can be made here"
+    run bash -c '"$@" 2>errors >full' bash "$PENSTOCK" "$@"
+    ended_with 2
+    equal "penstock: standard output can't be written: No space left on device; make room, or redirect it" "$(tail -n 1 errors)"
+    lacks "$(<errors)" 'Traceback|Exception'
+}
+
 # --- waiting --------------------------------------------------------------------------------------
 # wait_until SECONDS COMMAND...: waits until the command succeeds, and tries it every 50 ms. Fails
 # when the time is over.

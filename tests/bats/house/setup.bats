@@ -119,6 +119,7 @@ fake_toolkit() {
 ./libexec/penstock/penstock_command.py
 ./libexec/penstock/penstock_files.py
 ./libexec/penstock/penstock_findings.py
+./libexec/penstock/penstock_output.py
 ./libexec/penstock/penstock_reports.py
 ./libexec/penstock/penstock_text.py
 ./share/bash-completion/completions/penstock

@@ -469,14 +469,7 @@ strange_reports() {
     [ -s $'caf\xe9.html' ]
     equal '' "$(compgen -G '*.tmp' || true)" "left over"
     equal $'The page is caf\xe9.html.' "$(LC_ALL=C sed -n '1s/ Open it.*//p' <<<"$output")" "its name, byte for byte"
-    run bash -c '"$0" report tight.json >&-' "$PENSTOCK"
-    ended_with 2
-    contains "$output" '^penstock: standard output is closed; '
-    requires root
-    mknod full c 1 7 || skip "no nodes can be made here"
-    run bash -c '"$0" report tight.json >full' "$PENSTOCK"
-    ended_with 2
-    equal "penstock: standard output can't be written: No space left on device; make room, or redirect it" "$output"
+    refuses_failing_output report tight.json
 }
 
 @test "the page is written beside the report or where -o names, under any name" {

@@ -185,14 +185,7 @@ refused() {
     cp "$REPORT" $'caf\xe9.json'
     summary $'caf\xe9.json'
     ended_with 0
-    run bash -c '"$0" summary a.json >&-' "$PENSTOCK"
-    ended_with 2
-    contains "$output" '^penstock: standard output is closed; '
-    requires root
-    mknod full c 1 7 || skip "no nodes can be made here"
-    run bash -c '"$0" summary a.json >full' "$PENSTOCK"
-    ended_with 2
-    equal "penstock: standard output can't be written: No space left on device; make room, or redirect it" "$output"
+    refuses_failing_output summary a.json
 }
 
 @test "a report with any figure replaced is shown, or refused in one line" {

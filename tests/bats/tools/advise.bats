@@ -119,6 +119,13 @@ told() { ended_with 0 && contains "$output" "$1"; }
     contains "$output" "nowhere: can't read"
 }
 
+@test "a failing standard output is reported in one line" {
+    advise --json
+    ended_with 0
+    refuses_failing_output advise --library "$PENSTOCK_SO" --recording recorded
+    refuses_failing_output advise --library "$PENSTOCK_SO" --recording recorded --json
+}
+
 @test "the command to use is called like this one, by name where the name leads there" {
     ln -s "$PENSTOCK" penstock
     advise --json

@@ -272,6 +272,10 @@ END
     ended_with 3
     contains "$output" '^    no such data set$'
     contains "$output" 'without Penstock it ended with status 4'
+    run bash -c '"$@" >&-' bash "$PENSTOCK" verify --library "$PENSTOCK_SO" -- touch started
+    ended_with 2
+    contains "$output" '^penstock: standard output is closed; '
+    [ ! -e started ]
 }
 
 @test "runs that differ are reported, with the candidates" {
