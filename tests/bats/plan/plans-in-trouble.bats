@@ -11,11 +11,22 @@ setup() {
     TRAINER=("$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=9)
 }
 
+# train_with_plan [VARIABLE=VALUE]...: trains with right results and at least three steps under a
+# plan. On a busy machine the plan may come late: then it trains again.
+train_with_plan() {
+    local tries
+    for tries in 1 2 3 4 5; do
+        train "$@"
+        right_results || return 1
+        [ "$(report plan.steps)" -lt 3 ] || return 0
+    done
+    at_least 3 "$(report plan.steps)" "steps under a plan after $tries trainings"
+}
+
 # calls NAME: prints how often a run of nine steps, most of them under a plan, makes the call.
 calls() {
     [ -s "$BATS_FILE_TMPDIR/calls" ] || {
-        train
-        right_results && at_least 4 "$(report plan.steps)" "steps under a plan" && ledger calls >"$BATS_FILE_TMPDIR/calls"
+        train_with_plan && ledger calls >"$BATS_FILE_TMPDIR/calls"
     }
     jq -e ".$1" "$BATS_FILE_TMPDIR/calls"
 }
@@ -64,7 +75,6 @@ survives() {
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <unistd.h>
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
 {
@@ -72,18 +82,17 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     Dl_info caller;
 
-    if (dladdr(__builtin_return_address(0), &caller) && strstr(caller.dli_fname, "libpenstock") && ++started > 14) {
-        if (write(2, "refused\n", 8) < 0) return EIO;
+    if (dladdr(__builtin_return_address(0), &caller) && strstr(caller.dli_fname, "libpenstock") && ++started > 14)
         return EAGAIN;
-    }
     *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
     return real(thread, attributes, run, argument);
 }
 END
+    local thread
     train PENSTOCK_LIVE=0 "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO:$WORK/few.so"
     ended_with 0
-    equal "$(plain | grep -v '^allocated')" "$(grep -vE '^penstock: |^refused$' <<<"$output")" "losses and gradients"
-    equal 3 "$(grep -c '^refused$' <<<"$output")" "threads that were refused"
+    equal "$(plain | grep -v '^allocated')" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
+    for thread in reload fetch pages; do contains "$output" "^penstock: the thread penstock-$thread can't be started " || return 1; done
     at_least 3 "$(report plan.steps)" "steps under a plan"
     counted plan.evictions
     equal 0 "$(report plan.reloads)" "reloads by the thread that there is not"
@@ -91,10 +100,8 @@ END
 }
 
 @test "without device times steps are planned by their order, and the plan is followed" {
-    train CUDASIM_FAULT=cuEventElapsedTime:error@1+
-    right_results
+    train_with_plan CUDASIM_FAULT=cuEventElapsedTime:error@1+
     struck 10
-    at_least 3 "$(report plan.steps)" "steps under a plan"
     equal 0 "$(report plan.plain_step_ns)" "nanoseconds that were told"
     counted plan.evictions
     sound untouched
@@ -102,15 +109,13 @@ END
 
 @test "without a measured link steps are planned with default bandwidths" {
     # The measurement reserves the next address range after Penstock's own two.
-    train CUDASIM_FAULT=cuMemAddressReserve:error@3
-    right_results
+    train_with_plan CUDASIM_FAULT=cuMemAddressReserve:error@3
     struck
-    at_least 3 "$(report plan.steps)" "steps under a plan"
     sound untouched
 }
 
 # --- ends -----------------------------------------------------------------------------------------
-# A trainer that would run for minutes. A foreign thread in it ends it after 0.8 s, when plans have
+# A trainer that would run for minutes. A foreign thread in it ends it after ENDER_MS, when plans have
 # been followed for some steps. ENDER says how.
 # Launches, reloads and evictions are in all stages at that time.
 build_ender() {
@@ -123,7 +128,7 @@ build_ender() {
 
 static void *end(void *how)
 {
-    usleep(800000);
+    usleep(1000u * (unsigned)atoi(getenv("ENDER_MS")));
     if (!strcmp(how, "fork")) {
         int status = -1;
         pid_t child = fork();
@@ -154,12 +159,21 @@ long_training() {
         "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO${preload:+:$preload}" "$@" "$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=1000
 }
 
-# ended_in_a_plan HOW STATUS: the last run ended with STATUS after it had followed a plan, and its
-# report is complete.
-ended_in_a_plan() {
-    ended_with "$2" || return 1
-    equal 1 "$(grep -cE "$CLOSING" <<<"$output")" "closing lines ($1)" && equal 1 "$(grep -c '^penstock' <<<"$output")" "lines ($1)" || return 1
-    at_least 2 "$(report plan.steps)" "$1: steps under a plan" && at_least 20 "$(report plan.reloads)" "$1: reloads by the plan"
+# ends_in_a_plan HOW STATUS COMMAND...: COMMAND ends the training with STATUS after it has followed a
+# plan, and the report is complete. The function `in_time MS COMMAND` lets it end after so long, or
+# after longer where a busy machine's plan comes late.
+ends_in_a_plan() {
+    local how=$1 expected=$2 ms
+    shift 2
+    for ms in 800 1600 3200 6400; do
+        rm -f "$REPORT"
+        in_time $ms "$@"
+        ended_with "$expected" || return 1
+        equal 1 "$(grep -cE "$CLOSING" <<<"$output")" "closing lines ($how)" || return 1
+        equal 1 "$(grep -c '^penstock' <<<"$output")" "lines ($how)" || return 1
+        if [ "$(report plan.steps)" -ge 2 ] && [ "$(report plan.reloads)" -ge 20 ]; then return 0; fi
+    done
+    at_least 2 "$(report plan.steps)" "$how: steps under a plan" && at_least 20 "$(report plan.reloads)" "$how: reloads by the plan"
 }
 
 @test "a process that exits amid a planned step leaves a complete report" {
@@ -168,13 +182,12 @@ ended_in_a_plan() {
     ulimit -c 0
     local budget preload=$WORK/ender.so end
     budget=$(share 55)
+    in_time() { run long_training timeout --kill-after=5 "$(patience 20)" env "ENDER_MS=$1" "$2"; }
     for end in exit:5 quick_exit:4 abort:134 fork:5; do
-        rm -f "$REPORT"
-        run long_training timeout --kill-after=5 "$(patience 20)" env "ENDER=${end%:*}"
-        ended_in_a_plan "${end%:*}" "${end#*:}"
+        ends_in_a_plan "${end%:*}" "${end#*:}" "ENDER=${end%:*}"
     done
     rm -f "$REPORT"
-    run long_training timeout --kill-after=5 "$(patience 20)" env ENDER=_exit
+    run long_training timeout --kill-after=5 "$(patience 20)" env ENDER_MS=800 ENDER=_exit
     ended_with 3
     [ ! -e "$REPORT" ]
 }
@@ -183,14 +196,15 @@ ended_in_a_plan() {
     local budget preload='' pid number
     ulimit -c 0
     budget=$(share 55)
-    for number in 15 2 6; do
-        rm -f "$REPORT"
-        long_training env --default-signal=INT,TERM,ABRT timeout --foreground --preserve-status --signal=$number --kill-after=10 1.5 \
-            env >said.txt 2>&1 3>&- &
+    in_time() {
+        long_training env --default-signal=INT,TERM,ABRT timeout --foreground --preserve-status "--signal=$2" --kill-after=10 \
+            "$(($1 + 700))e-3" env >said.txt 2>&1 3>&- &
         pid=$!
         status=0
         wait "$pid" || status=$?
         output=$(cat said.txt)
-        ended_in_a_plan "signal $number" $((128 + number))
+    }
+    for number in 15 2 6; do
+        ends_in_a_plan "signal $number" $((128 + number)) $number
     done
 }
