@@ -30,6 +30,7 @@
 uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream *stream,
                          const struct ps_access_kind *kind)
 {
+    struct ps_grace_naming naming;
     size_t n = 0, freed;
     bool work = false;
 
@@ -39,6 +40,8 @@ uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream
     if (kind->is_kernel && !kind->capturing)
         ps_grace_numbers_launch();
     ps_sole_stream_works(kind->capturing ? NULL : stream, kind->is_kernel);
+    ps_grace_begin_naming(&naming, stream, kind->capturing);
+    const bool shares = ps_sole_stream_shares(stream);
     /*
      * All spans are held before any is brought: one must not push out another of the same launch.
      */
@@ -47,11 +50,11 @@ uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream
         if (span->life != PS_LIFE_LIVE)
             continue;
         ps_residency_hold_one(span);
-        ps_grace_begins_anew(span, stream, kind->capturing);
+        ps_grace_begins_anew(span, &naming);
         if (!kind->keeps_no_address)
             atomic_store_explicit(&span->grace.known, true, memory_order_relaxed);
         ps_registry_touch(span);
-        ps_sole_stream_names(span, stream);
+        span->access.is_shared |= shares;
         work |= ps_residency_needs_work(span, stream);
         spans[i] = spans[n];
         spans[n++] = span;
@@ -107,8 +110,9 @@ void ps_access_end(struct ps_span *const *spans, size_t count, struct ps_stream 
      * A captured call did not run, and no event may be recorded on a stream that is being captured.
      * The launch of the graph will be seen.
      */
+    const struct ps_use use = ps_use_of(stream);
     for (size_t i = 0; i < count && !kind->capturing; i++) {
-        ps_uses_note(&spans[i]->order.uses, stream);
+        ps_uses_add(&spans[i]->order.uses, use);
         spans[i]->access.stream = stream;
     }
     if (kind->capturing && !kind->is_kernel)

@@ -54,30 +54,28 @@ static int event_for(struct ps_stream *s, uint64_t tick, CUevent *event)
     return 0;
 }
 
-void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream)
+struct ps_use ps_use_of(struct ps_stream *stream)
 {
-    if (uses->everywhere || ps_stream_is_unplaced(stream)) {
-        ps_uses_note_everything(uses);
-        return;
-    }
     /*
      * Only its owner can record on a per-thread stream. So only the ticks that the owner has
      * recorded can be waited for.
      */
-    uint64_t tick = stream->per_thread ? atomic_load(&stream->recorded) : atomic_load(&stream->next);
-    if (!tick)
+    return (struct ps_use){stream, atomic_load(stream->per_thread ? &stream->recorded : &stream->next)};
+}
+
+void ps_uses_add_another(struct ps_uses *uses, struct ps_use use)
+{
+    if (uses->everywhere || ps_stream_is_unplaced(use.stream)) {
+        ps_uses_note_everything(uses);
         return;
-    for (unsigned i = 0; i < uses->count; i++) {
-        if (uses->use[i].stream == stream) {
-            uses->use[i].tick = tick;
-            return;
-        }
     }
+    if (!use.tick)
+        return;
     if (uses->count == PS_USES) {
         ps_uses_note_everything(uses);
         return;
     }
-    uses->use[uses->count++] = (struct ps_use){stream, tick};
+    uses->use[uses->count++] = use;
 }
 
 void ps_uses_note_everything(struct ps_uses *uses)
@@ -120,7 +118,8 @@ void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
     if (into->everywhere && (into->count || from->count))
         ps_uses_note_everything(into);
     for (unsigned k = 0; k < from->count && !into->everywhere; k++) {
-        unsigned i = 0;
+        /* Most spans were used on the same streams, in the same order. */
+        unsigned i = k < into->count && into->use[k].stream == from->use[k].stream ? k : 0;
         while (i < into->count && into->use[i].stream != from->use[k].stream)
             i++;
         if (i == PS_USES)

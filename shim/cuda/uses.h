@@ -3,8 +3,8 @@
  * streams.h).
  *
  * Threads: any. No function here takes the registry lock, and none may be called with it held. The
- * exceptions make no driver call: ps_uses_note, ps_uses_note_everything, ps_uses_merge,
- * ps_uses_are_late and ps_uses_clear.
+ * exceptions make no driver call: ps_use_of, ps_uses_add, ps_uses_note, ps_uses_note_everything,
+ * ps_uses_merge, ps_uses_are_late and ps_uses_clear.
  */
 #ifndef PS_USES_H
 #define PS_USES_H
@@ -29,9 +29,9 @@ struct ps_use {
     uint64_t tick;
 };
 struct ps_uses {
-    struct ps_use use[PS_USES];
-    uint8_t count;
     uint64_t everywhere; /* more streams than fit: the moment of all queued work; 0: not so */
+    uint8_t count;
+    struct ps_use use[PS_USES];
 };
 
 static inline void ps_uses_clear(struct ps_uses *uses)
@@ -40,8 +40,26 @@ static inline void ps_uses_clear(struct ps_uses *uses)
     uses->everywhere = 0;
 }
 
-/* Notes that all work queued on `stream` so far matters. Call it after the work was queued. */
-void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream);
+/* Returns all work queued on `stream` so far, as a use. Call it after the work was queued. */
+struct ps_use ps_use_of(struct ps_stream *stream);
+
+/* Adds a use from ps_use_of; the first function is for a stream that has none there yet. */
+void ps_uses_add_another(struct ps_uses *uses, struct ps_use use);
+static inline void ps_uses_add(struct ps_uses *uses, struct ps_use use)
+{
+    for (unsigned i = 0; i < uses->count; i++)
+        if (uses->use[i].stream == use.stream) {
+            uses->use[i].tick = use.tick;
+            return;
+        }
+    ps_uses_add_another(uses, use);
+}
+
+/* Notes that all work queued on `stream` so far matters. */
+static inline void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream)
+{
+    ps_uses_add(uses, ps_use_of(stream));
+}
 
 /* Notes that all work queued on any stream so far matters. */
 void ps_uses_note_everything(struct ps_uses *uses);

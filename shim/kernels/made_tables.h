@@ -50,7 +50,10 @@ struct ps_made_launch {
     } memory[PS_MADE_MEMORY], span[PS_MADE_SPANS];
 };
 
-/* Called before the launch. If the kernel is a maker, its table is known from here on. */
+/*
+ * Called before a launch that names spans. If the kernel is a maker, its table is known from here
+ * on.
+ */
 void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
                           void **parameters, void **extra);
 

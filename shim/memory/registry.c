@@ -218,6 +218,7 @@ static struct ps_span *new_structure(CUdeviceptr address, size_t bytes)
      * These outlive a life: the event, the number, and the count of launches that named these
      * addresses by accident. Those launches are about to take their mark back.
      */
+    const size_t kept = offsetof(struct ps_span, address);
     const struct ps_span fresh = {.address = address,
                                   .bytes = bytes,
                                   .order.fence = span->order.fence,
@@ -226,7 +227,7 @@ static struct ps_span *new_structure(CUdeviceptr address, size_t bytes)
                                   .access.launch = r->launch_number,
                                   .access.named = r->launch_number,
                                   .grace.since = r->launch_number};
-    memcpy(span, &fresh, offsetof(struct ps_span, device));
+    memcpy((char *)span + kept, (const char *)&fresh + kept, sizeof fresh - kept);
     note_highest(span);
     return span;
 }

@@ -74,22 +74,22 @@ struct ps_span_stand_ins {
 
 /* Order on streams: what a span's next use, move or owner waits for. */
 struct ps_span_order {
-    struct ps_uses uses; /* accesses since the last transfer; freed: reuse waits for them */
+    CUevent fence;       /* created at first need, kept with the structure */
+    uint64_t fence_seen; /* streams (by index, under 64) that have been made to wait */
+    bool fence_set;      /* each stream waits for `fence` before its first access */
     /*
      * Queued D2H copies that read its addresses, cancelled ones included. The addresses stay mapped
      * until none is left.
      */
     uint32_t readers;
     uint32_t at_once_readers; /* of these, on the D2H stream of copies that wait for nothing */
-    CUevent fence;            /* created at first need, kept with the structure */
-    bool fence_set;           /* each stream waits for `fence` before its first access */
-    uint64_t fence_seen;      /* streams (by index, under 64) that have been made to wait */
     /*
      * Reused by cudaMalloc in a one-stream program: other streams wait for this use first. Stream
      * NULL: none.
      */
     struct ps_use after;
     uint64_t after_seen; /* streams (by index, under 64) that have been made to wait for `after` */
+    struct ps_uses uses; /* accesses since the last transfer; freed: reuse waits for them */
 };
 
 /* A freed span (CACHED, DRAINING). */
@@ -153,14 +153,23 @@ struct ps_span_plan {
     uint32_t move;      /* the move of the plan in force last bound to it, from 1; a hint */
 };
 
+/* What each launch reads or writes stands first: a launch may name hundreds of spans. */
 struct ps_span {
-    CUdeviceptr address;
-    size_t bytes;     /* a multiple of the granularity */
-    size_t requested; /* as the program asked */
+    /* These two are read without the lock, and stay when the structure is reused. */
+    struct ps_block *_Atomic block; /* LIVE: the block of this piece; else NULL; see ps_block_of */
+    unsigned device;                /* its device (devices.h), constant */
+
+    CUdeviceptr address; /* from here on: set anew when the structure is reused */
+    size_t bytes;        /* a multiple of the granularity */
     enum ps_life life;
     enum ps_residency residency;
     enum ps_backing backing;
     bool busy;
+    /*
+     * has_pages: its own pages. DRAINING: pages that its addresses still map, now of another span;
+     * or NULL.
+     */
+    bool has_pages;
     bool moving; /* a piece whose bytes are on the move: blocks.h */
     /*
      * At addresses that the program chose and keeps (program_mappings.h). Freed, it serves no other
@@ -171,34 +180,26 @@ struct ps_span {
      * The program has it mapped nowhere, or without access: queries find nothing at its addresses.
      */
     bool hidden;
-    /*
-     * has_pages: its own pages. DRAINING: pages that its addresses still map, now of another span;
-     * or NULL.
-     */
-    bool has_pages;
+
+    struct ps_span_holds holds;
+    struct ps_span_grace grace;
+    struct ps_span_access access;
+    struct ps_span_plan plan;
+    uint64_t number; /* of this life: the address; top 16 bits: count of lives */
+    /* LIVE and resident: by last access. CACHED, DRAINING: by age. NONE: the pool. */
+    TAILQ_ENTRY(ps_span) listed;
+    struct ps_span_returns returns;
+    struct ps_span_order order;
+
+    size_t requested; /* as the program asked */
     struct ps_pages *pages;
     struct ps_slot *slot;         /* EVICTED: the first slot of the row that holds the bytes */
     struct ps_transfer *transfer; /* EVICTING: the D2H that evicts it; NULL after a cancel */
-    uint64_t number;              /* of this life: the address; top 16 bits: count of lives */
     uint64_t buffer_id;           /* of this life: unique; the program may query it */
-
-    struct ps_span_holds holds;
     struct ps_span_stand_ins stand_ins;
-    struct ps_span_order order;
     struct ps_span_freed freed;
-    struct ps_span_grace grace;
-    struct ps_span_access access;
-    struct ps_span_returns returns;
-    struct ps_span_plan plan;
-
-    /* LIVE and resident: by last access. CACHED, DRAINING: by age. NONE: the pool. */
-    TAILQ_ENTRY(ps_span) listed;
     TAILQ_ENTRY(ps_span) sized; /* CACHED: with others of its size, if has_class */
     bool has_class;
-
-    /* Fields from here on are read without the lock, and stay when the structure is reused. */
-    unsigned device;                /* its device (devices.h), constant */
-    struct ps_block *_Atomic block; /* LIVE: the block of this piece; else NULL; see ps_block_of */
 };
 
 TAILQ_HEAD(ps_span_list, ps_span);

@@ -185,13 +185,10 @@ static uint64_t tick_of(struct ps_stream *s, uint64_t from, uint64_t to)
     return oldest ? atomic_load_explicit(&mark_at(s, oldest)->tick, memory_order_relaxed) : 0;
 }
 
-void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses)
+/* Sets `uses` to the queued launches of the grace of a span that was named at that number. */
+static void find_launches(uint64_t named, struct ps_uses *uses)
 {
-    const uint64_t to = span->access.named + dev->launches;
-
-    if (!dev->launches || !atomic_load_explicit(&span->grace.known, memory_order_relaxed) ||
-        !ps_ordering_rule(EVICTION_WAITS_FOR_GRACE))
-        return;
+    ps_uses_clear(uses);
     if (atomic_load_explicit(&unplaced, memory_order_relaxed))
         ps_uses_note_everything(uses);
     pthread_mutex_lock(&marking);
@@ -199,42 +196,58 @@ void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses)
         struct ps_stream *s = ps_streams_at(i);
         if (atomic_load_explicit(&s->over, memory_order_relaxed) || ps_stream_is_foreign(s))
             continue;
-        struct ps_uses of_stream = {.use = {{s, tick_of(s, span->access.named, to)}}, .count = 1};
-        if (of_stream.use[0].tick)
-            ps_uses_merge(uses, &of_stream);
+        ps_uses_add_another(uses, (struct ps_use){s, tick_of(s, named, named + dev->launches)});
     }
     pthread_mutex_unlock(&marking);
 }
 
-/*
- * Whether all launches since the span was last named were on that stream. The launch that is about
- * to be queued there then comes after them.
- */
-static bool were_all_on(const struct ps_span *span, const struct ps_stream *stream)
+/* Whether launches of its grace may have used the span. */
+static bool may_be_used_in_grace(const struct ps_span *span)
 {
-    return atomic_load_explicit(&dev->last_stream, memory_order_relaxed) == stream &&
-           span->access.named > atomic_load_explicit(&dev->changed, memory_order_relaxed);
+    return dev->launches && atomic_load_explicit(&span->grace.known, memory_order_relaxed) &&
+           ps_ordering_rule(EVICTION_WAITS_FOR_GRACE);
 }
 
-/* Ends the former grace: its launches become uses of the span. */
-static void end_former(struct ps_span *span, const struct ps_stream *stream)
+void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses)
 {
-    if (!span->grace.left_in && were_all_on(span, stream))
+    struct ps_uses launches;
+
+    if (!may_be_used_in_grace(span))
         return;
-    if (span->residency != PS_EVICTED || (span->grace.left_in && ps_ordering_rule(GRACE_WAITS_FOR_MOVE)))
-        ps_grace_add_uses(span, &span->order.uses);
+    find_launches(span->access.named, &launches);
+    ps_uses_merge(uses, &launches);
+}
+
+void ps_grace_begin_naming(struct ps_grace_naming *naming, const struct ps_stream *stream, bool is_captured)
+{
+    const bool was_other = atomic_load_explicit(&dev->last_stream, memory_order_relaxed) != stream;
+
+    naming->is_captured = is_captured;
+    naming->launch = launch_number();
+    naming->in_time = dev->launches ? (uint64_t)dev->launches + 1 : 0;
+    naming->other_until = was_other ? UINT64_MAX : atomic_load_explicit(&dev->changed, memory_order_relaxed);
+    naming->is_known = false;
+}
+
+/* Most spans of a launch were last named by the same launch. */
+static const struct ps_uses *former_launches(const struct ps_span *span, struct ps_grace_naming *naming)
+{
+    if (!naming->is_known || naming->named != span->access.named)
+        find_launches(span->access.named, &naming->former);
+    naming->is_known = true;
+    naming->named = span->access.named;
+    return &naming->former;
+}
+
+void ps_grace_end_former(struct ps_span *span, struct ps_grace_naming *naming)
+{
+    const bool may_be_used_away = span->grace.left_in && ps_ordering_rule(GRACE_WAITS_FOR_MOVE);
+
+    if ((span->residency != PS_EVICTED || may_be_used_away) && may_be_used_in_grace(span))
+        ps_uses_merge(&span->order.uses, former_launches(span, naming));
     if (span->residency == PS_RESIDENT || span->residency == PS_RELOADING ||
         (span->residency == PS_EVICTED && ps_grace_is_over(span)))
         span->grace.left_in = false;
-}
-
-void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream, bool captured)
-{
-    if (!captured && ps_grace_is_over(span))
-        span->grace.since = launch_number();
-    end_former(span, stream);
-    if (!captured)
-        span->access.named = launch_number();
 }
 
 /* ---- leaving in the grace ---- */

@@ -48,13 +48,42 @@ bool ps_grace_is_queued(const struct ps_span *span);
 /* Adds the launches of the span's grace that have been queued. [locked] */
 void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses);
 
+/* A launch that is about to name spans: what is the same for all of them. */
+struct ps_grace_naming {
+    bool is_captured; /* it is no launch, and the former graces go on */
+    uint64_t launch;  /* its number */
+    uint64_t in_time; /* a span that fewer launches ago was named is in its grace; 0: none is */
+    /* A launch of this number or a higher one was on another stream; UINT64_MAX: the latest was. */
+    uint64_t other_until;
+    /* The launches of the grace of spans that were named at that number, if `is_known`. */
+    bool is_known;
+    uint64_t named;
+    struct ps_uses former;
+};
+
+/* The launch on `stream` has its number (ps_grace_numbers_launch). [locked] */
+void ps_grace_begin_naming(struct ps_grace_naming *naming, const struct ps_stream *stream, bool is_captured);
+
+/* Ends the span's former grace: its launches become uses of the span. [locked] */
+void ps_grace_end_former(struct ps_span *span, struct ps_grace_naming *naming);
+
 /*
- * A launch on the stream is about to name the span, whose grace begins anew. Launches of the former
- * grace become uses of the span. If the span left in that grace, they may run on its slot. The
- * slot's mapping then stays until they are over. A captured call is no launch, and the former grace
- * goes on. [locked]
+ * The launch names the span, whose grace begins anew. If the span left in its former grace,
+ * launches of that grace may run on its slot. The slot's mapping then stays until they are over.
+ * The lock is held since ps_grace_begin_naming. [locked]
  */
-void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream, bool captured);
+static inline void ps_grace_begins_anew(struct ps_span *span, struct ps_grace_naming *naming)
+{
+    const bool is_in_time = atomic_load_explicit(&span->grace.known, memory_order_relaxed) &&
+                            naming->launch - span->access.named < naming->in_time;
+
+    if (!naming->is_captured && !is_in_time && ps_grace_is_over(span))
+        span->grace.since = naming->launch;
+    if (span->grace.left_in || span->access.named <= naming->other_until)
+        ps_grace_end_former(span, naming);
+    if (!naming->is_captured)
+        span->access.named = naming->launch;
+}
 
 /*
  * The span is about to leave in its grace. Returns false if it may not now: a launch that may use

@@ -334,30 +334,6 @@ void ps_residency_let_peers_in(void)
     ps_registry_unlock();
 }
 
-bool ps_residency_needs_work(const struct ps_span *span, const struct ps_stream *stream)
-{
-    uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;
-
-    if (span->busy || span->residency != PS_RESIDENT || (span->order.fence_set && !(span->order.fence_seen & bit)))
-        return true;
-    return span->order.after.stream && span->order.after.stream != stream && !(span->order.after_seen & bit);
-}
-
-void ps_residency_hold_one(struct ps_span *span)
-{
-    if (ps_ordering_rule(PIN_WHILE_LAUNCHING))
-        span->holds.launching++;
-}
-
-void ps_residency_let_go_one(struct ps_span *span)
-{
-    if (!span->holds.launching || --span->holds.launching)
-        return;
-    span->holds.on_slot = false;
-    if (ps_budget.program_waits) /* helper threads look again by themselves */
-        ps_registry_changed();
-}
-
 void ps_residency_hold(struct ps_span **spans, size_t *count)
 {
     size_t n = 0;

@@ -12,7 +12,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/ordering_rules.h"
 #include "base/settings.h"
+#include "memory/budget.h"
+#include "memory/registry_lock.h"
 #include "memory/span.h"
 
 void ps_residency_open(enum ps_guard guard);
@@ -21,14 +24,33 @@ enum ps_guard ps_residency_guard(void); /* the guard of the device that the thre
 /*
  * Holds a live span: it stays where it is, and is no victim, until let go as many times. [locked]
  */
-void ps_residency_hold_one(struct ps_span *span);
-void ps_residency_let_go_one(struct ps_span *span);
+static inline void ps_residency_hold_one(struct ps_span *span)
+{
+    if (ps_ordering_rule(PIN_WHILE_LAUNCHING))
+        span->holds.launching++;
+}
+
+static inline void ps_residency_let_go_one(struct ps_span *span)
+{
+    if (!span->holds.launching || --span->holds.launching)
+        return;
+    span->holds.on_slot = false;
+    if (ps_budget.program_waits) /* helper threads look again by themselves */
+        ps_registry_changed();
+}
 
 /*
  * Returns whether work on `stream` that names the span must wait for something, or needs a reload.
  * [locked]
  */
-bool ps_residency_needs_work(const struct ps_span *span, const struct ps_stream *stream);
+static inline bool ps_residency_needs_work(const struct ps_span *span, const struct ps_stream *stream)
+{
+    const uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;
+
+    if (span->busy || span->residency != PS_RESIDENT || (span->order.fence_set && !(span->order.fence_seen & bit)))
+        return true;
+    return span->order.after.stream && span->order.after.stream != stream && !(span->order.after_seen & bit);
+}
 
 /*
  * Brings a held span to where work on `stream` finds its bytes. `stream` NULL: to where the span

@@ -18,9 +18,9 @@ void ps_sole_stream_works(const struct ps_stream *stream, bool is_kernel)
     dev->are_several |= dev->stream != stream;
 }
 
-void ps_sole_stream_names(struct ps_span *span, const struct ps_stream *stream)
+bool ps_sole_stream_shares(const struct ps_stream *stream)
 {
-    span->access.is_shared |= dev->stream && stream != dev->stream;
+    return dev->stream && stream != dev->stream;
 }
 
 const struct ps_stream *ps_sole_stream_for(const struct ps_span *span, const struct ps_stream *stream)

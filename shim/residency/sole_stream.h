@@ -21,8 +21,8 @@
 /* The program is about to give work to `stream` (NULL: to none). [locked] */
 void ps_sole_stream_works(const struct ps_stream *stream, bool is_kernel);
 
-/* That work names the span. [locked] */
-void ps_sole_stream_names(struct ps_span *span, const struct ps_stream *stream);
+/* Returns whether work on `stream` makes the spans that it names shared. [locked] */
+bool ps_sole_stream_shares(const struct ps_stream *stream);
 
 /*
  * Returns `stream` if a reload of the span for that stream may wait for the stream's own uses.

@@ -316,7 +316,7 @@ void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameter
         ps_count(list_launches);
     if (has_lists || ps_kernel_words(layout, parameters, extra, note_word, a)) {
         /* Before note_tables: a table that this kernel makes replaces the one that was there. */
-        if (!a->finds_none)
+        if (!a->finds_none && (a->count || a->in_blocks.count))
             ps_made_tables_begin(&a->made, function, layout, parameters, extra);
         note_tables(a, layout, parameters, extra);
         note_use_of_graph_memory(a, layout, parameters, extra);
