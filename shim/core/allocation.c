@@ -504,10 +504,10 @@ static void free_span(struct ps_span *span, const struct ps_uses *uses)
     span->freed.in_order = true;
     ps_registry_end_life(span);
     span->holds.pinned = 0;
-    span->order.uses = *uses;
+    ps_uses_copy(&span->order.uses, uses);
     /* The freeing stream need not come after the previous owner's uses (`after`). */
-    const struct ps_uses former = {.use = {span->order.after}, .count = span->order.after.stream != NULL};
-    ps_uses_merge(&span->order.uses, &former);
+    if (span->order.after.stream)
+        ps_uses_merge_one(&span->order.uses, span->order.after);
     span->order.after.stream = NULL;
     switch (span->residency) {
     case PS_RESIDENT:
@@ -585,12 +585,13 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
      * before this point of the stream. cudaFree: all work queued on any stream; the real one would
      * wait for the device here. cuMemUnmap: our own copies only.
      */
-    struct ps_uses uses = {0};
+    struct ps_uses uses;
     CUevent after_everything = NULL;
     bool unmarked = false; /* some uses have no event and get none */
     const bool has_table = how == BY_STREAM && ps_pointer_tables_near(address, ps_reservation.granularity) &&
                            ps_ordering_rule(FREED_TABLE_STAYS);
 
+    ps_uses_clear(&uses);
     ps_stream_settle(stream);
     if (stream) {
         ps_uses_note(&uses, stream);

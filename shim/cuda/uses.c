@@ -110,25 +110,39 @@ void ps_uses_mark(const struct ps_uses *uses)
             ps_stream_tick(uses->use[i].stream); /* on an error, the thread that waits records it */
 }
 
-void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
+/* `place`: where the stream's use probably is. `into` has no moment. */
+static void merge_at(struct ps_uses *into, struct ps_use use, unsigned place)
+{
+    unsigned i = place < into->count && into->use[place].stream == use.stream ? place : 0;
+
+    while (i < into->count && into->use[i].stream != use.stream)
+        i++;
+    if (i == PS_USES)
+        ps_uses_note_everything(into);
+    else if (i == into->count)
+        into->use[into->count++] = use;
+    else if (into->use[i].tick < use.tick)
+        into->use[i].tick = use.tick;
+}
+
+void ps_uses_merge_one(struct ps_uses *into, struct ps_use use)
 {
     /* Ticks beside a moment may be later than that moment, but not later than now. */
+    if (into->everywhere)
+        ps_uses_note_everything(into);
+    else
+        merge_at(into, use, 0);
+}
+
+void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
+{
     if (from->everywhere > into->everywhere)
         into->everywhere = from->everywhere;
     if (into->everywhere && (into->count || from->count))
-        ps_uses_note_everything(into);
-    for (unsigned k = 0; k < from->count && !into->everywhere; k++) {
-        /* Most spans were used on the same streams, in the same order. */
-        unsigned i = k < into->count && into->use[k].stream == from->use[k].stream ? k : 0;
-        while (i < into->count && into->use[i].stream != from->use[k].stream)
-            i++;
-        if (i == PS_USES)
-            ps_uses_note_everything(into);
-        else if (i == into->count)
-            into->use[into->count++] = from->use[k];
-        else if (into->use[i].tick < from->use[k].tick)
-            into->use[i].tick = from->use[k].tick;
-    }
+        ps_uses_note_everything(into); /* as in ps_uses_merge_one */
+    /* Most spans were used on the same streams, in the same order. */
+    for (unsigned k = 0; k < from->count && !into->everywhere; k++)
+        merge_at(into, from->use[k], k);
 }
 
 /* Called for each event that stands for the uses. A result other than 0 ends the walk. */

@@ -4,7 +4,7 @@
  *
  * Threads: any. No function here takes the registry lock, and none may be called with it held. The
  * exceptions make no driver call: ps_use_of, ps_uses_add, ps_uses_note, ps_uses_note_everything,
- * ps_uses_merge, ps_uses_are_late and ps_uses_clear.
+ * ps_uses_merge, ps_uses_merge_one, ps_uses_copy, ps_uses_are_late and ps_uses_clear.
  */
 #ifndef PS_USES_H
 #define PS_USES_H
@@ -73,6 +73,18 @@ bool ps_uses_note_all_streams(struct ps_uses *uses);
 
 /* Adds the uses of `from` to `into`. */
 void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from);
+
+/* Adds one use. */
+void ps_uses_merge_one(struct ps_uses *into, struct ps_use use);
+
+/* Copies only the entries that are in use: the whole array would cost a launch or free much. */
+static inline void ps_uses_copy(struct ps_uses *to, const struct ps_uses *from)
+{
+    to->everywhere = from->everywhere;
+    to->count = from->count;
+    for (unsigned i = 0; i < from->count; i++)
+        to->use[i] = from->use[i];
+}
 
 /*
  * Records the missing ticks of the uses, as far as possible. A wait for the uses then does not wait
