@@ -437,7 +437,7 @@ static uint64_t come_back_beside_launch(uint64_t enough)
     beside.stream = new_stream();
     for (uint32_t round = 0; round < RETURNS && shortest >= enough; round++) {
         if (round)
-            begin_an_eviction();
+            begin_to_evict_if_resident(wanted); /* beside busy neighbours it may be on its slot still */
         wait_until_evicted(wanted);
         stream = beside.stream;
         CUdeviceptr first = allocate(), second = allocate();

@@ -241,6 +241,15 @@ static void begin_to_evict(CUdeviceptr address)
     ps_registry_unlock();
 }
 
+static void begin_to_evict_if_resident(CUdeviceptr address)
+{
+    ps_registry_lock();
+    struct ps_span *span = ps_registry_live_at(address);
+    if (span->residency == PS_RESIDENT)
+        EXPECT_INT(0, ps_eviction_start(span));
+    ps_registry_unlock();
+}
+
 static void wait_until_evicted(CUdeviceptr address)
 {
     ps_registry_lock();
