@@ -8,8 +8,6 @@
 #include "engine.h"
 #include "entries.h"
 #include "graphs.h"
-#include "kernels.h"
-#include "memory.h"
 
 /* State that capturing streams share: the graph they add to, the stream where the capture began. */
 struct cudasim_capture {
@@ -21,10 +19,10 @@ struct cudasim_capture {
     bool invalid, over;
     unsigned streams;
     /*
-     * known[i][j]: number of operations of stream j that come before the next one of stream i.
-     * known[i][i] is the number that stream i has added. The origin is stream 0.
+     * known[i][j]: the operations of stream j that come before the next one of stream i.
+     * known[i][i] has those that stream i has added. The origin is stream 0.
      */
-    uint64_t known[CUDASIM_CAPTURE_STREAMS][CUDASIM_CAPTURE_STREAMS];
+    struct cudasim_mark known[CUDASIM_CAPTURE_STREAMS][CUDASIM_CAPTURE_STREAMS];
     LIST_ENTRY(cudasim_capture) link; /* in the list of captures that are not over */
 };
 
@@ -32,129 +30,6 @@ static uint64_t next_capture_id = 1;
 static LIST_HEAD(, cudasim_capture) captures = LIST_HEAD_INITIALIZER(captures);
 static atomic_uint capture_count;
 static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-
-void cudasim_nodes_free(struct cudasim_node_list *nodes)
-{
-    CUgraphNode node;
-    while ((node = TAILQ_FIRST(nodes))) {
-        TAILQ_REMOVE(nodes, node, link);
-        cudasim_operation_free(node->operation);
-        if (node->child)
-            cudasim_graph_free(node->child);
-        free(node);
-    }
-}
-
-CUresult cudasim_node_add(struct cudasim_node_list *nodes, struct cudasim_operation *operation)
-{
-    CUgraphNode node = calloc(1, sizeof *node);
-    if (!node) {
-        cudasim_operation_free(operation);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    node->operation = operation;
-    node->looks = cudasim_looks_of(operation);
-    TAILQ_INSERT_TAIL(nodes, node, link);
-    return CUDA_SUCCESS;
-}
-
-static void *copy_memory(const void *from, size_t bytes)
-{
-    void *to = malloc(bytes ? bytes : 1);
-    return to ? memcpy(to, from, bytes) : NULL;
-}
-
-static bool clone_kernel(struct cudasim_operation *clone, const struct cudasim_operation *operation)
-{
-    uint32_t count = operation->kernel.entry->code->param_count;
-    unsigned char *old_block = operation->kernel.block;
-    unsigned char *block = copy_memory(old_block, operation->kernel.block_bytes);
-    clone->kernel.block = block;
-    clone->kernel.params = calloc((size_t)count + 1, sizeof(void *));
-    if (!block || !clone->kernel.params)
-        return false;
-    for (uint32_t i = 0; i < count; i++)
-        clone->kernel.params[i] = block + ((unsigned char *)operation->kernel.params[i] - old_block);
-    return true;
-}
-
-/* Copies an operation that was never queued. */
-static struct cudasim_operation *clone_operation(const struct cudasim_operation *operation)
-{
-    struct cudasim_operation *clone = cudasim_operation_new(operation->kind);
-    if (!clone)
-        return NULL;
-    *clone = *operation;
-    bool complete = true;
-    if (operation->kind == CUDASIM_OPERATION_KERNEL) {
-        complete = clone_kernel(clone, operation);
-    } else if (operation->kind == CUDASIM_OPERATION_COPY && operation->copy.staging) {
-        const struct cudasim_box *box = &operation->copy.box;
-        clone->copy.staging = copy_memory(operation->copy.staging, box->width * box->height * box->depth);
-        clone->copy.from.address = (uintptr_t)clone->copy.staging;
-        complete = clone->copy.staging != NULL;
-    } else if (operation->kind == CUDASIM_OPERATION_EVENT_RECORD) {
-        clone->event->references++;
-    }
-    if (complete)
-        return clone;
-    cudasim_operation_free(clone);
-    return NULL;
-}
-
-static CUresult clone_node(CUgraphNode node, struct cudasim_node_list *to)
-{
-    struct cudasim_operation *clone = clone_operation(node->operation);
-    CUgraph child = node->child ? cudasim_graph_new() : NULL;
-    CUresult result = clone && (child || !node->child) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    if (result == CUDA_SUCCESS && child)
-        result = cudasim_nodes_clone(&node->child->nodes, &child->nodes);
-    if (result == CUDA_SUCCESS)
-        result = cudasim_node_add(to, clone);
-    else if (clone)
-        cudasim_operation_free(clone);
-    if (result != CUDA_SUCCESS) {
-        free(child);
-        return result;
-    }
-    CUgraphNode made = TAILQ_LAST(to, cudasim_node_list);
-    if (child)
-        child->node_count = node->child->node_count;
-    made->child = child;
-    made->origin = node;
-    made->looks = node->looks;
-    return CUDA_SUCCESS;
-}
-
-CUresult cudasim_nodes_clone(const struct cudasim_node_list *from, struct cudasim_node_list *to)
-{
-    CUgraphNode node;
-    TAILQ_INIT(to);
-    TAILQ_FOREACH (node, from, link) {
-        CUresult result = clone_node(node, to);
-        if (result != CUDA_SUCCESS) {
-            cudasim_nodes_free(to);
-            return result;
-        }
-    }
-    return CUDA_SUCCESS;
-}
-
-CUgraph cudasim_graph_new(void)
-{
-    CUgraph graph = calloc(1, sizeof *graph);
-    if (graph)
-        TAILQ_INIT(&graph->nodes);
-    return graph;
-}
-
-void cudasim_graph_free(CUgraph graph)
-{
-    cudasim_nodes_free(&graph->nodes);
-    free(graph);
-}
-
-/* ---- capture ---- */
 
 /*
  * Returns whether the call is potentially unsafe: the documentation names it so, or a GPU is known
@@ -225,15 +100,47 @@ bool cudasim_capture_breaks(CUcontext context)
     return found;
 }
 
+bool cudasim_capture_takes_callbacks(CUstream handle)
+{
+    cudasim_lock();
+    CUstream stream = cudasim_stream_resolve(handle);
+    struct cudasim_capture *capture = stream ? stream->capture : NULL;
+    if (capture)
+        capture->invalid = true;
+    cudasim_unlock();
+    return !capture;
+}
+
+/*
+ * Makes the new node wait for the nodes that its stream has come after, and notes it as the
+ * stream's newest. [locked]
+ */
+static CUresult note_node(CUstream stream, CUgraphNode node)
+{
+    struct cudasim_mark *known = stream->capture->known[stream->capture_place];
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < CUDASIM_CAPTURE_STREAMS; i++) {
+        if (result == CUDA_SUCCESS && known[i].node && !known[i].covered)
+            result = cudasim_node_depend(node, known[i].node);
+        known[i].covered = true;
+    }
+    known[stream->capture_place] =
+        (struct cudasim_mark){.number = known[stream->capture_place].number + 1, .node = node};
+    return result;
+}
+
 CUresult cudasim_capture_add(CUstream stream, struct cudasim_operation *operation)
 {
-    struct cudasim_capture *capture = stream->capture;
-    CUresult result = cudasim_node_add(&capture->graph->nodes, operation);
-    if (result == CUDA_SUCCESS) {
-        capture->graph->node_count++;
-        capture->known[stream->capture_place][stream->capture_place]++;
-    }
-    return result;
+    CUgraph graph = stream->capture->graph;
+    CUresult result = cudasim_node_add(graph, operation);
+    return result == CUDA_SUCCESS ? note_node(stream, TAILQ_LAST(&graph->nodes, cudasim_node_list)) : result;
+}
+
+CUresult cudasim_capture_add_child(CUstream stream, const struct cudasim_node_list *nodes)
+{
+    CUgraph graph = stream->capture->graph;
+    CUresult result = cudasim_node_add_child(graph, nodes);
+    return result == CUDA_SUCCESS ? note_node(stream, TAILQ_LAST(&graph->nodes, cudasim_node_list)) : result;
 }
 
 CUresult cudasim_capture_record(CUstream stream, CUevent event)
@@ -257,9 +164,14 @@ CUresult cudasim_capture_wait(CUstream stream, CUevent event)
         stream->capture_place = event->capture->streams++;
         stream->capture = event->capture;
     }
-    uint64_t *known = stream->capture->known[stream->capture_place];
-    for (unsigned i = 0; i < CUDASIM_CAPTURE_STREAMS; i++)
-        known[i] = event->captured[i] > known[i] ? event->captured[i] : known[i];
+    struct cudasim_mark *known = stream->capture->known[stream->capture_place];
+    for (unsigned i = 0; i < CUDASIM_CAPTURE_STREAMS; i++) {
+        const struct cudasim_mark *theirs = &event->captured[i];
+        if (theirs->number > known[i].number)
+            known[i] = *theirs;
+        else if (theirs->number == known[i].number)
+            known[i].covered |= theirs->covered;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -270,7 +182,7 @@ CUresult cudasim_capture_wait(CUstream stream, CUevent event)
 static bool is_joined(const struct cudasim_capture *capture)
 {
     for (unsigned i = 0; i < capture->streams; i++)
-        if (capture->known[i][i] > capture->known[0][i])
+        if (capture->known[i][i].number > capture->known[0][i].number)
             return false;
     return true;
 }
@@ -437,196 +349,4 @@ CUresult cudasim_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
     thread_mode = *mode;
     *mode = before;
     return CUDA_SUCCESS;
-}
-
-/* ---- graphs ---- */
-
-CUresult cudasim_cuGraphCreate(CUgraph *phGraph, unsigned int flags)
-{
-    if (!phGraph || flags)
-        return CUDA_ERROR_INVALID_VALUE;
-    *phGraph = cudasim_graph_new();
-    return *phGraph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult cudasim_cuGraphDestroy(CUgraph hGraph)
-{
-    if (!hGraph)
-        return CUDA_ERROR_INVALID_VALUE;
-    cudasim_lock();
-    cudasim_graph_free(hGraph);
-    cudasim_unlock();
-    return CUDA_SUCCESS;
-}
-
-/*
- * Returns whether kernels may launch a graph of these nodes: only kernels, copies and fills
- * (cuda.h, cuGraphInstantiateWithFlags).
- */
-static bool may_be_launched_by_kernels(const struct cudasim_node_list *nodes)
-{
-    CUgraphNode node;
-    TAILQ_FOREACH (node, nodes, link) {
-        enum cudasim_operation_kind kind = node->operation->kind;
-        if (node->child
-                ? !may_be_launched_by_kernels(&node->child->nodes)
-                : kind != CUDASIM_OPERATION_KERNEL && kind != CUDASIM_OPERATION_COPY && kind != CUDASIM_OPERATION_FILL)
-            return false;
-    }
-    return true;
-}
-
-CUresult cudasim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
-{
-    const unsigned long long taken = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
-                                     CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY |
-                                     CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
-    const bool by_kernels = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
-    /* Nodes have no priorities here. */
-    if (!phGraphExec || !hGraph || (flags & ~taken) ||
-        (by_kernels && (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)))
-        return CUDA_ERROR_INVALID_VALUE;
-    CUgraphExec made = calloc(1, sizeof *made);
-    if (!made)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    cudasim_lock();
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-    if (cudasim_nodes_look_right(&hGraph->nodes) && (!by_kernels || may_be_launched_by_kernels(&hGraph->nodes)))
-        result = cudasim_nodes_clone(&hGraph->nodes, &made->nodes);
-    cudasim_unlock();
-    made->launched_by_kernels = by_kernels;
-    made->frees = flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-    if (result != CUDA_SUCCESS)
-        free(made);
-    else
-        *phGraphExec = made;
-    return result;
-}
-
-/*
- * Replaces the executable graph's nodes by the other graph's, if these have the same kinds in the
- * same order.
- */
-CUresult cudasim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo)
-{
-    if (!hGraphExec || !hGraph || !resultInfo)
-        return CUDA_ERROR_INVALID_VALUE;
-    cudasim_lock();
-    CUresult result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    if (cudasim_nodes_may_replace(&hGraphExec->nodes, &hGraph->nodes))
-        result = cudasim_nodes_replace(&hGraphExec->nodes, &hGraph->nodes);
-    if (result == CUDA_SUCCESS)
-        hGraphExec->uploaded = false;
-    cudasim_unlock();
-    *resultInfo = (CUgraphExecUpdateResultInfo){.result = result == CUDA_SUCCESS ? CU_GRAPH_EXEC_UPDATE_SUCCESS
-                                                                                 : CU_GRAPH_EXEC_UPDATE_ERROR};
-    return result;
-}
-
-/* Returns the node made from `origin` if its operation has that kind, or NULL. [locked] */
-static CUgraphNode node_of_kind(CUgraphExec executable, CUgraphNode origin, enum cudasim_operation_kind kind)
-{
-    CUgraphNode node = cudasim_node_of(&executable->nodes, origin);
-    return node && !node->child && node->operation->kind == kind ? node : NULL;
-}
-
-CUresult cudasim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                   const CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-    if (!hGraphExec || !hNode || !nodeParams || !nodeParams->kernelParams)
-        return CUDA_ERROR_INVALID_VALUE;
-    cudasim_lock();
-    CUgraphNode node = node_of_kind(hGraphExec, hNode, CUDASIM_OPERATION_KERNEL);
-    struct cudasim_operation *operation = node ? node->operation : NULL;
-    bool same = operation && cudasim_kernel_of_function(nodeParams->func) == operation->kernel.entry;
-    const struct cudasim_kernel *code = same ? operation->kernel.entry->code : NULL;
-    for (uint32_t i = 0; same && i < code->param_count; i++)
-        memcpy(operation->kernel.params[i], nodeParams->kernelParams[i], code->params[i].size);
-    if (same)
-        hGraphExec->uploaded = false;
-    cudasim_unlock();
-    return same ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cudasim_cuGraphExecDestroy(CUgraphExec hGraphExec)
-{
-    if (!hGraphExec)
-        return CUDA_ERROR_INVALID_VALUE;
-    cudasim_lock();
-    cudasim_nodes_free(&hGraphExec->nodes);
-    cudasim_unlock();
-    free(hGraphExec);
-    return CUDA_SUCCESS;
-}
-
-/*
- * Queues the operations of a graph's copied nodes and of their children, and frees the nodes.
- * [locked]
- */
-static CUresult submit_nodes(struct cudasim_node_list *nodes, CUstream stream)
-{
-    CUresult result = CUDA_SUCCESS;
-    CUgraphNode node;
-    while (result == CUDA_SUCCESS && (node = TAILQ_FIRST(nodes))) {
-        TAILQ_REMOVE(nodes, node, link);
-        if (node->child) {
-            result = submit_nodes(&node->child->nodes, stream);
-            free(node->child);
-        }
-        if (result == CUDA_SUCCESS) {
-            node->operation->of_graph = true;
-            result = cudasim_submit(node->operation, stream);
-        } else {
-            cudasim_operation_free(node->operation);
-        }
-        free(node);
-    }
-    cudasim_nodes_free(nodes);
-    return result;
-}
-
-static bool is_of_memory(const struct cudasim_operation *operation)
-{
-    return operation->kind == CUDASIM_OPERATION_GRAPH_ALLOC || operation->kind == CUDASIM_OPERATION_GRAPH_FREE;
-}
-
-/* Makes the memory that a launch allocates appear, and the memory that it frees go. */
-static CUresult take_memory(CUgraphExec executable)
-{
-    bool well = true;
-    CUgraphNode node;
-    TAILQ_FOREACH (node, &executable->nodes, link)
-        if (!node->child && is_of_memory(node->operation))
-            cudasim_pool_block_remember(node->operation->pool_block);
-    TAILQ_FOREACH (node, &executable->nodes, link) {
-        if (node->child || !is_of_memory(node->operation))
-            continue;
-        if (node->operation->kind == CUDASIM_OPERATION_GRAPH_ALLOC)
-            well = well && cudasim_pool_block_appears(node->operation->pool_block, executable->frees);
-        else
-            well = well && cudasim_pool_block_goes(node->operation->pool_block);
-    }
-    TAILQ_FOREACH (node, &executable->nodes, link)
-        if (!well && !node->child && is_of_memory(node->operation))
-            cudasim_pool_block_restore(node->operation->pool_block);
-    return well ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cudasim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
-{
-    if (!hGraphExec)
-        return CUDA_ERROR_INVALID_VALUE;
-    cudasim_lock();
-    CUstream stream = cudasim_stream_resolve(hStream);
-    struct cudasim_node_list copies;
-    TAILQ_INIT(&copies);
-    CUresult result = stream ? take_memory(hGraphExec) : CUDA_ERROR_INVALID_HANDLE;
-    if (result == CUDA_SUCCESS)
-        result = cudasim_nodes_clone(&hGraphExec->nodes, &copies);
-    if (result == CUDA_SUCCESS)
-        result = submit_nodes(&copies, stream);
-    if (result == CUDA_SUCCESS)
-        hGraphExec->uploaded = true;
-    cudasim_unlock();
-    return result;
 }

@@ -1,7 +1,6 @@
 /*
- * Stream capture and the graphs that it makes. A graph holds its operations in call order, which is
- * one of the orders that its dependencies allow. A launch queues copies of them, in that order, on
- * the launch's stream. All functions: under the device lock, except cudasim_capture_allows.
+ * Stream capture. A node depends on the nodes that its stream comes after, by the stream's own
+ * order and by waits. All functions: under the device lock, except cudasim_capture_allows.
  */
 #ifndef CUDASIM_CAPTURE_H
 #define CUDASIM_CAPTURE_H
@@ -9,6 +8,7 @@
 #include <cuda.h>
 #include <stdbool.h>
 
+struct cudasim_node_list;
 struct cudasim_operation;
 
 /*
@@ -21,6 +21,8 @@ CUresult cudasim_capture_allows(unsigned int entry);
  * also when it fails.
  */
 CUresult cudasim_capture_add(CUstream stream, struct cudasim_operation *operation);
+/* Records the launch of a graph of these nodes, as the node of a child graph. */
+CUresult cudasim_capture_add_child(CUstream stream, const struct cudasim_node_list *nodes);
 /*
  * Records an event in a capturing stream. A wait for the event brings the waiting stream into the
  * capture.
@@ -31,6 +33,11 @@ CUresult cudasim_capture_record(CUstream stream, CUevent event);
  * concerns the whole context is refused then.
  */
 bool cudasim_capture_breaks(CUcontext context);
+/*
+ * Returns whether the stream may get a callback of cuStreamAddCallback. A capture can't record one
+ * and becomes invalid. Takes the device lock itself.
+ */
+bool cudasim_capture_takes_callbacks(CUstream handle);
 /* Adds a wait to a stream where the event or the stream belongs to a capture. */
 CUresult cudasim_capture_wait(CUstream stream, CUevent event);
 /*

@@ -141,6 +141,9 @@ static void close_context(CUcontext context)
     if (context->waits)
         context->waits->alive = false;
     context->records = context->waits = NULL;
+    LIST_FOREACH (stream, &cudasim_streams, link)
+        if (stream->context == context)
+            cudasim_stream_drop_branches(stream);
     LIST_FOREACH (stream, &cudasim_streams, link) {
         if (stream->context != context || !stream->alive || stream->per_thread)
             continue;

@@ -58,6 +58,7 @@ void cudasim_operation_free(struct cudasim_operation *operation)
         free(operation->copy.staging);
         break;
     case CUDASIM_OPERATION_EVENT_RECORD:
+    case CUDASIM_OPERATION_EVENT_WAIT:
         cudasim_event_release(operation->event);
         break;
     default:

@@ -33,6 +33,9 @@ struct cudasim_capture;
 /* Streams that one capture may have. */
 #define CUDASIM_CAPTURE_STREAMS 16u
 
+/* Branches of a launched graph that run at the same time. */
+#define CUDASIM_GRAPH_BRANCHES 16u
+
 /* ---- devices and contexts ---- */
 
 /* Returns whether the device exists. No lock needed. */
@@ -87,11 +90,23 @@ struct CUstream_st {
     pthread_cond_t wake;             /* threads scheduler: wakes the worker */
     struct cudasim_capture *capture; /* the capture that records this stream's work, or NULL */
     unsigned capture_place;          /* index among the capture's streams */
-    LIST_ENTRY(CUstream_st) link;    /* in the list of all streams ever made */
+    /*
+     * Streams of the driver's own for the branches of graphs that are launched here, made at the
+     * first need. The first branch runs on the stream itself.
+     */
+    CUstream branches[CUDASIM_GRAPH_BRANCHES];
+    LIST_ENTRY(CUstream_st) link; /* in the list of all streams ever made */
 };
 
 LIST_HEAD(cudasim_stream_list, CUstream_st);
 extern struct cudasim_stream_list cudasim_streams;
+
+/* A place in a capture: the first `number` operations of one of its streams. */
+struct cudasim_mark {
+    uint64_t number;
+    CUgraphNode node; /* of the last of them; NULL if there are none */
+    bool covered;     /* a node of another mark beside this one comes after it */
+};
 
 struct CUevent_st {
     uint32_t tag;                     /* distinguishes an event from other memory */
@@ -105,7 +120,7 @@ struct CUevent_st {
     int denials;
     struct cudasim_capture *capture; /* the capture that recorded it, or NULL */
     /* for each stream of the capture: its operations that come before the event */
-    uint64_t captured[CUDASIM_CAPTURE_STREAMS];
+    struct cudasim_mark captured[CUDASIM_CAPTURE_STREAMS];
     LIST_ENTRY(CUevent_st) link; /* in the list of used or of unused events */
 };
 
@@ -117,6 +132,7 @@ enum cudasim_operation_kind {
     CUDASIM_OPERATION_COPY,
     CUDASIM_OPERATION_FILL,
     CUDASIM_OPERATION_EVENT_RECORD,
+    CUDASIM_OPERATION_EVENT_WAIT, /* of a graph: a launch makes it wait for the event's newest record */
     CUDASIM_OPERATION_HOST_FUNCTION,
     CUDASIM_OPERATION_POOL_FREE,
     CUDASIM_OPERATION_GRAPH_ALLOC, /* allocation of a launched graph's memory; it took effect before it was queued */
@@ -272,8 +288,24 @@ CUstream cudasim_stream_resolve(CUstream handle);
  */
 bool cudasim_stream_is_contexts(CUstream stream);
 CUstream cudasim_stream_new(CUcontext context, unsigned int flags, int priority);
+/*
+ * Returns the stream for a branch of the graphs launched in this one, or NULL without memory.
+ * Branch 0 is the stream itself.
+ */
+CUstream cudasim_stream_branch(CUstream stream, unsigned branch);
+/* Gives back the streams of the branches. What is queued there still runs. */
+void cudasim_stream_drop_branches(CUstream stream);
 /* Drops one reference. After the last one the structure may become another event. */
 void cudasim_event_release(CUevent event);
+/* Returns the event of a handle, or NULL. */
+CUevent cudasim_event_of(CUevent handle);
+/*
+ * Makes an operation that records or awaits the event, and holds a reference to it. Returns NULL
+ * without memory.
+ */
+struct cudasim_operation *cudasim_event_operation(enum cudasim_operation_kind kind, CUevent event);
+/* Queues such an operation and takes it over. A record becomes the event's newest. */
+CUresult cudasim_event_submit(struct cudasim_operation *operation, CUstream stream);
 
 /* Returns whether the memory word of a WAIT_VALUE operation has its value. */
 bool cudasim_wait_value_met(const struct cudasim_operation *operation);

@@ -28,7 +28,7 @@ void cudasim_event_release(CUevent event)
     LIST_INSERT_HEAD(&unused_events, event, link);
 }
 
-static CUevent event_of(CUevent handle)
+CUevent cudasim_event_of(CUevent handle)
 {
     return handle && handle->tag == EVENT_TAG && handle->alive ? handle : NULL;
 }
@@ -77,7 +77,7 @@ CUresult cudasim_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 CUresult cudasim_cuEventDestroy_v2(CUevent hEvent)
 {
     cudasim_lock();
-    CUevent event = event_of(hEvent);
+    CUevent event = cudasim_event_of(hEvent);
     if (event) {
         event->alive = false;
         cudasim_event_release(event);
@@ -87,12 +87,21 @@ CUresult cudasim_cuEventDestroy_v2(CUevent hEvent)
     return event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* Queues the operation as the event's newest record. */
-static CUresult record_by(struct cudasim_operation *operation, CUevent event, CUstream stream)
+struct cudasim_operation *cudasim_event_operation(enum cudasim_operation_kind kind, CUevent event)
 {
+    struct cudasim_operation *operation = cudasim_operation_new(kind);
+    if (!operation)
+        return NULL;
     operation->event = event;
     operation->call = cudasim_call_name();
     event->references++;
+    return operation;
+}
+
+/* Queues the operation as its event's newest record. */
+static CUresult submit_record(struct cudasim_operation *operation, CUstream stream)
+{
+    CUevent event = operation->event;
     /*
      * The position is set before the operation is queued. A worker may run it at once and must find
      * the position there.
@@ -108,32 +117,48 @@ static CUresult record_by(struct cudasim_operation *operation, CUevent event, CU
     return result;
 }
 
-static CUresult record(CUevent event, CUstream stream)
+CUresult cudasim_event_submit(struct cudasim_operation *operation, CUstream stream)
 {
-    if (stream->capture)
-        return cudasim_capture_record(stream, event);
-    struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_EVENT_RECORD);
-    return operation ? record_by(operation, event, stream) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (operation->kind == CUDASIM_OPERATION_EVENT_RECORD)
+        return submit_record(operation, stream);
+    if (cudasim_operation_after(operation, operation->event->position)) {
+        cudasim_operation_free(operation);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return cudasim_submit(operation, stream);
 }
 
-CUresult cudasim_cuEventRecord(CUevent hEvent, CUstream hStream)
+/* Records the event. In a capture an external record becomes a node. */
+static CUresult record(CUevent event, CUstream stream, bool external)
 {
-    cudasim_driver_lock();
-    cudasim_lock();
-    CUevent event = event_of(hEvent);
-    CUstream stream = cudasim_stream_resolve(hStream);
-    bool same = event && stream && event->context == stream->context; /* otherwise INVALID_HANDLE, as in cuda.h */
-    CUresult result = same ? record(event, stream) : CUDA_ERROR_INVALID_HANDLE;
-    cudasim_unlock();
-    cudasim_driver_unlock();
-    return result;
+    if (external && !stream->capture)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream->capture && !external)
+        return cudasim_capture_record(stream, event);
+    struct cudasim_operation *operation = cudasim_event_operation(CUDASIM_OPERATION_EVENT_RECORD, event);
+    if (!operation)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return external ? cudasim_capture_add(stream, operation) : submit_record(operation, stream);
 }
 
 CUresult cudasim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
 {
     if (flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
-    return cudasim_cuEventRecord(hEvent, hStream);
+    cudasim_driver_lock();
+    cudasim_lock();
+    CUevent event = cudasim_event_of(hEvent);
+    CUstream stream = cudasim_stream_resolve(hStream);
+    bool same = event && stream && event->context == stream->context; /* otherwise INVALID_HANDLE, as in cuda.h */
+    CUresult result = same ? record(event, stream, flags) : CUDA_ERROR_INVALID_HANDLE;
+    cudasim_unlock();
+    cudasim_driver_unlock();
+    return result;
+}
+
+CUresult cudasim_cuEventRecord(CUevent hEvent, CUstream hStream)
+{
+    return cudasim_cuEventRecordWithFlags(hEvent, hStream, CU_EVENT_RECORD_DEFAULT);
 }
 
 /* Makes all later work of the stream wait for the event's newest record. */
@@ -153,16 +178,25 @@ static CUresult wait_in(CUstream stream, CUevent event)
     return cudasim_submit(operation, stream);
 }
 
+/* Adds a node to the capture that makes each launch wait for the event. */
+static CUresult await_outside(CUstream stream, CUevent event)
+{
+    struct cudasim_operation *operation = cudasim_event_operation(CUDASIM_OPERATION_EVENT_WAIT, event);
+    return operation ? cudasim_capture_add(stream, operation) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult cudasim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 {
     if (Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = CUDA_SUCCESS;
     cudasim_lock();
-    CUevent event = event_of(hEvent);
+    CUevent event = cudasim_event_of(hEvent);
     CUstream stream = cudasim_stream_resolve(hStream);
     if (!event || !stream) {
         result = CUDA_ERROR_INVALID_HANDLE;
+    } else if (Flags) {
+        result = stream->capture ? await_outside(stream, event) : CUDA_ERROR_INVALID_VALUE;
     } else if (event->capture || stream->capture) {
         result = cudasim_capture_wait(stream, event);
     } else if ((result = cudasim_capture_uses(stream)) == CUDA_SUCCESS) { /* whether or not the event has come */
@@ -205,17 +239,15 @@ static int after_all_streams(struct cudasim_operation *operation, CUcontext cont
 static CUresult record_context(CUevent event, CUcontext context)
 {
     CUstream stream = stream_of_records(context);
-    struct cudasim_operation *operation = stream ? cudasim_operation_new(CUDASIM_OPERATION_EVENT_RECORD) : NULL;
+    struct cudasim_operation *operation =
+        stream ? cudasim_event_operation(CUDASIM_OPERATION_EVENT_RECORD, event) : NULL;
     if (!operation)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    event->references++; /* the operation's reference, in case it is freed unqueued */
-    operation->event = event;
     if (after_all_streams(operation, context)) {
         cudasim_operation_free(operation);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    event->references--;
-    return record_by(operation, event, stream);
+    return submit_record(operation, stream);
 }
 
 CUresult cudasim_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
@@ -224,7 +256,7 @@ CUresult cudasim_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
         return CUDA_ERROR_INVALID_CONTEXT;
     cudasim_driver_lock();
     cudasim_lock();
-    CUevent event = event_of(hEvent);
+    CUevent event = cudasim_event_of(hEvent);
     CUresult result = CUDA_ERROR_INVALID_HANDLE;
     if (event && event->context == hCtx)
         result = cudasim_capture_breaks(hCtx) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : record_context(event, hCtx);
@@ -238,7 +270,7 @@ CUresult cudasim_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
     if (!hCtx || !hCtx->legacy)
         return CUDA_ERROR_INVALID_CONTEXT;
     cudasim_lock();
-    CUevent event = event_of(hEvent);
+    CUevent event = cudasim_event_of(hEvent);
     CUstream stream = stream_of_waits(hCtx);
     CUresult result = CUDA_ERROR_INVALID_HANDLE;
     if (event && event->capture) {
@@ -257,7 +289,7 @@ CUresult cudasim_cuEventQuery(CUevent hEvent)
 {
     CUcontext context = cudasim_context_current();
     cudasim_lock();
-    CUevent event = event_of(hEvent);
+    CUevent event = cudasim_event_of(hEvent);
     CUresult result = CUDA_ERROR_INVALID_HANDLE;
     if (event) {
         cudasim_scheduler()->poll(!cudasim_reached(event->position));
@@ -281,7 +313,7 @@ CUresult cudasim_cuEventSynchronize(CUevent hEvent)
 {
     CUcontext context = cudasim_context_current();
     cudasim_lock();
-    CUevent event = event_of(hEvent);
+    CUevent event = cudasim_event_of(hEvent);
     CUresult result = event ? cudasim_wait_position(context, event->position) : CUDA_ERROR_INVALID_HANDLE;
     cudasim_unlock();
     return result;
@@ -290,7 +322,7 @@ CUresult cudasim_cuEventSynchronize(CUevent hEvent)
 CUresult cudasim_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {
     cudasim_lock();
-    CUevent start = event_of(hStart), end = event_of(hEnd);
+    CUevent start = cudasim_event_of(hStart), end = cudasim_event_of(hEnd);
     CUresult result = CUDA_SUCCESS;
     if (!pMilliseconds)
         result = CUDA_ERROR_INVALID_VALUE;

@@ -51,11 +51,25 @@ bool cudasim_nodes_look_right(const struct cudasim_node_list *nodes)
     return true;
 }
 
+/*
+ * Returns whether both nodes come after the nodes of the same places in their lists. Places up to
+ * theirs are known.
+ */
+static bool same_dependencies(CUgraphNode a, CUgraphNode b)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < a->dependency_count; i++)
+        for (size_t k = 0; k < b->dependency_count; k++)
+            found += a->dependencies[i]->index == b->dependencies[k]->index;
+    return found == a->dependency_count && found == b->dependency_count;
+}
+
 bool cudasim_nodes_may_replace(const struct cudasim_node_list *mine, const struct cudasim_node_list *theirs)
 {
     CUgraphNode a = TAILQ_FIRST(mine), b = TAILQ_FIRST(theirs);
-    for (; a && b; a = TAILQ_NEXT(a, link), b = TAILQ_NEXT(b, link)) {
-        if (a->operation->kind != b->operation->kind || !a->child != !b->child ||
+    for (size_t index = 0; a && b; a = TAILQ_NEXT(a, link), b = TAILQ_NEXT(b, link)) {
+        a->index = b->index = index++;
+        if (!same_dependencies(a, b) || a->operation->kind != b->operation->kind || !a->child != !b->child ||
             !same_looks(a->looks, cudasim_looks_of(b->operation)) ||
             !same_looks(b->looks, cudasim_looks_of(b->operation)))
             return false;
@@ -229,10 +243,7 @@ CUresult cudasim_cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET
 
 /* ---- new nodes ---- */
 
-/*
- * Returns whether the dependencies of a new node are nodes of the graph. Order follows from that,
- * because a graph's nodes run in the order in which they were added. [locked]
- */
+/* Returns whether the dependencies of a new node are nodes of the graph. [locked] */
 static bool are_in(CUgraph graph, const CUgraphNode *dependencies, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -246,20 +257,25 @@ static bool are_in(CUgraph graph, const CUgraphNode *dependencies, size_t count)
     return true;
 }
 
-/* Adds a node at the end. Takes ownership of the operation, also when it fails. [locked] */
-static CUresult add_node(CUgraph graph, const CUgraphNode *dependencies, size_t count,
-                         struct cudasim_operation *operation, CUgraphNode *made)
+/* Takes the node that was added last, and makes it wait for its dependencies. [locked] */
+static CUresult take_new_node(CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraphNode *made)
+{
+    CUresult result = CUDA_SUCCESS;
+    *made = TAILQ_LAST(&graph->nodes, cudasim_node_list);
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result = cudasim_node_depend(*made, dependencies[i]);
+    return result;
+}
+
+CUresult cudasim_graph_add(CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                           struct cudasim_operation *operation, CUgraphNode *made)
 {
     if (!are_in(graph, dependencies, count)) {
         cudasim_operation_free(operation);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = cudasim_node_add(&graph->nodes, operation);
-    if (result == CUDA_SUCCESS) {
-        *made = TAILQ_LAST(&graph->nodes, cudasim_node_list);
-        graph->node_count++;
-    }
-    return result;
+    CUresult result = cudasim_node_add(graph, operation);
+    return result == CUDA_SUCCESS ? take_new_node(graph, dependencies, count, made) : result;
 }
 
 CUresult cudasim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
@@ -273,7 +289,7 @@ CUresult cudasim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, 
     operation->call = cudasim_call_name();
     cudasim_lock();
     if (read_copy(copyParams, &operation->copy))
-        result = add_node(hGraph, dependencies, numDependencies, operation, phGraphNode);
+        result = cudasim_graph_add(hGraph, dependencies, numDependencies, operation, phGraphNode);
     else
         cudasim_operation_free(operation);
     cudasim_unlock();
@@ -292,7 +308,7 @@ CUresult cudasim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, 
     operation->call = cudasim_call_name();
     cudasim_lock();
     if (read_fill(memsetParams, &operation->fill))
-        result = add_node(hGraph, dependencies, numDependencies, operation, phGraphNode);
+        result = cudasim_graph_add(hGraph, dependencies, numDependencies, operation, phGraphNode);
     else
         cudasim_operation_free(operation);
     cudasim_unlock();
@@ -303,28 +319,16 @@ CUresult cudasim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, 
 CUresult cudasim_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                           size_t numDependencies, CUgraph childGraph)
 {
-    struct cudasim_operation *operation =
-        phGraphNode && hGraph && childGraph ? cudasim_operation_new(CUDASIM_OPERATION_MARKER) : NULL;
-    CUgraph child = operation ? cudasim_graph_new() : NULL;
-    if (!child) {
-        if (operation)
-            cudasim_operation_free(operation);
+    if (!phGraphNode || !hGraph || !childGraph)
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    operation->call = cudasim_call_name();
     cudasim_lock();
-    CUresult result = cudasim_nodes_look_right(&childGraph->nodes)
-                          ? cudasim_nodes_clone(&childGraph->nodes, &child->nodes)
-                          : CUDA_ERROR_INVALID_VALUE;
-    child->node_count = childGraph->node_count;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (cudasim_nodes_have_memory(&childGraph->nodes))
+        result = CUDA_ERROR_NOT_SUPPORTED; /* such a child would have to be moved into the graph */
+    else if (are_in(hGraph, dependencies, numDependencies) && cudasim_nodes_look_right(&childGraph->nodes))
+        result = cudasim_node_add_child(hGraph, &childGraph->nodes);
     if (result == CUDA_SUCCESS)
-        result = add_node(hGraph, dependencies, numDependencies, operation, phGraphNode);
-    else
-        cudasim_operation_free(operation);
-    if (result == CUDA_SUCCESS)
-        (*phGraphNode)->child = child;
-    else
-        cudasim_graph_free(child);
+        result = take_new_node(hGraph, dependencies, numDependencies, phGraphNode);
     cudasim_unlock();
     return result;
 }
@@ -376,46 +380,6 @@ CUresult cudasim_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAt
         return CUDA_ERROR_INVALID_VALUE;
     hNode->kernels_may_change_it = value->deviceUpdatableKernelNode.deviceUpdatable != 0;
     return CUDA_SUCCESS;
-}
-
-/* ---- nodes of any type: copies and fills ---- */
-
-CUresult cudasim_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                   const CUgraphEdgeData *dependencyData, size_t numDependencies,
-                                   CUgraphNodeParams *nodeParams)
-{
-    if (!nodeParams || dependencyData)
-        return CUDA_ERROR_INVALID_VALUE;
-    switch (nodeParams->type) {
-    case CU_GRAPH_NODE_TYPE_MEMCPY:
-        return cudasim_cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies,
-                                            &nodeParams->memcpy.copyParams, NULL);
-    case CU_GRAPH_NODE_TYPE_MEMSET: {
-        const CUDA_MEMSET_NODE_PARAMS_v2 *p = &nodeParams->memset;
-        const CUDA_MEMSET_NODE_PARAMS fill = {p->dst, p->pitch, p->value, p->elementSize, p->width, p->height};
-        return cudasim_cuGraphAddMemsetNode(phGraphNode, hGraph, dependencies, numDependencies, &fill, NULL);
-    }
-    default:
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-}
-
-CUresult cudasim_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
-{
-    if (!nodeParams)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (nodeParams->type != CU_GRAPH_NODE_TYPE_MEMCPY)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    return cudasim_cuGraphMemcpyNodeSetParams(hNode, &nodeParams->memcpy.copyParams);
-}
-
-CUresult cudasim_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams)
-{
-    if (!nodeParams)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (nodeParams->type != CU_GRAPH_NODE_TYPE_MEMCPY)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    return cudasim_cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, &nodeParams->memcpy.copyParams, NULL);
 }
 
 /* ---- graphs that kernels launch ---- */

@@ -43,6 +43,18 @@ CUresult cudasim_cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
     case CUDASIM_OPERATION_HOST_FUNCTION:
         *type = CU_GRAPH_NODE_TYPE_HOST;
         break;
+    case CUDASIM_OPERATION_EVENT_RECORD:
+        *type = CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+        break;
+    case CUDASIM_OPERATION_EVENT_WAIT:
+        *type = CU_GRAPH_NODE_TYPE_WAIT_EVENT;
+        break;
+    case CUDASIM_OPERATION_GRAPH_ALLOC:
+        *type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+        break;
+    case CUDASIM_OPERATION_GRAPH_FREE:
+        *type = CU_GRAPH_NODE_TYPE_MEM_FREE;
+        break;
     case CUDASIM_OPERATION_WRITE_VALUE:
     case CUDASIM_OPERATION_WAIT_VALUE:
         *type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;

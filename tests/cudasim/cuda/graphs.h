@@ -1,6 +1,9 @@
 /*
- * Internals of graphs, for captures (capture.c) and for calls that name their nodes one by one
- * (graph_nodes.c).
+ * Internals of graphs, for captures (capture.c), for calls that name their nodes one by one
+ * (graph_nodes.c), and for launches (graph_launches.c).
+ *
+ * A graph is a list of nodes in one of the orders that their dependencies allow. A launch runs each
+ * node when the nodes before it have run, on streams of its own for parallel branches.
  *
  * Each side of a copy's or a fill's node has a kind of memory, host or device: the one that the
  * driver last saw there. The driver looks when a node is made, changed or instantiated, not when it
@@ -37,6 +40,15 @@ struct CUgraphNode_st {
     CUgraphNode origin;                  /* in an executable graph: the node that it was made from */
     struct cudasim_looks looks;
     bool kernels_may_change_it; /* CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE; no kernel here does so */
+    /* Nodes of the same list that come before this one in each launch; owned. */
+    CUgraphNode *dependencies;
+    size_t dependency_count, dependency_room;
+    /* Scratch: its place in the list, its copy, and its place in a launch (graph_launches.c). */
+    size_t index;
+    CUgraphNode copy;
+    unsigned branch;
+    uint64_t known[CUDASIM_GRAPH_BRANCHES];
+    struct cudasim_position position;
     TAILQ_ENTRY(CUgraphNode_st) link;
 };
 
@@ -50,8 +62,10 @@ struct CUgraph_st {
 struct CUgraphExec_st {
     struct cudasim_node_list nodes;
     bool launched_by_kernels; /* CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH */
+    unsigned long long flags; /* of its instantiation */
     bool frees;               /* a launch first frees the graph's memory that is still there from the launch before */
     bool uploaded;            /* by cuGraphUpload or a launch, since its last change */
+    struct cudasim_position launched; /* the end of its newest launch, after which the next one begins */
 };
 
 CUgraph cudasim_graph_new(void);
@@ -60,7 +74,17 @@ void cudasim_graph_free(CUgraph graph);
 void cudasim_nodes_free(struct cudasim_node_list *nodes);
 CUresult cudasim_nodes_clone(const struct cudasim_node_list *from, struct cudasim_node_list *to);
 /* Adds a node at the end. Takes ownership of the operation, also when it fails. */
-CUresult cudasim_node_add(struct cudasim_node_list *nodes, struct cudasim_operation *operation);
+CUresult cudasim_node_add(CUgraph graph, struct cudasim_operation *operation);
+/* Adds a node at the end whose child graph has copies of these nodes. */
+CUresult cudasim_node_add_child(CUgraph graph, const struct cudasim_node_list *nodes);
+/*
+ * Adds a node behind its dependencies, nodes of the graph. Takes ownership of the operation, also
+ * when it fails.
+ */
+CUresult cudasim_graph_add(CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                           struct cudasim_operation *operation, CUgraphNode *made);
+/* Makes the node wait for another of its list, unless it does so already. */
+CUresult cudasim_node_depend(CUgraphNode node, CUgraphNode on);
 
 /* Return the kind of memory at an address, and at the addresses of an operation. */
 enum cudasim_look cudasim_look_at(uintptr_t address);
@@ -72,8 +96,8 @@ struct cudasim_looks cudasim_looks_of(const struct cudasim_operation *operation)
  */
 bool cudasim_nodes_look_right(const struct cudasim_node_list *nodes);
 /*
- * Returns whether `theirs` has the same kinds of nodes in the same order as `mine`. Their memory
- * must also be of the kinds that `mine` knows.
+ * Returns whether `theirs` has the same kinds of nodes in the same order as `mine`, with the same
+ * dependencies. Their memory must also be of the kinds that `mine` knows.
  */
 bool cudasim_nodes_may_replace(const struct cudasim_node_list *mine, const struct cudasim_node_list *theirs);
 /*
@@ -82,6 +106,13 @@ bool cudasim_nodes_may_replace(const struct cudasim_node_list *mine, const struc
  */
 CUresult cudasim_nodes_replace(struct cudasim_node_list *mine, const struct cudasim_node_list *theirs);
 
+/*
+ * Returns whether the edges have no data. Edges of programmatic launches are not simulated. No lock
+ * needed.
+ */
+bool cudasim_edges_are_plain(const CUgraphEdgeData *edges, size_t count);
+/* Returns whether a node, in children too, allocates or frees memory of the graph's own. */
+bool cudasim_nodes_have_memory(const struct cudasim_node_list *nodes);
 /* Returns the node of an executable graph, however deep, that was made from `origin`; or NULL. */
 CUgraphNode cudasim_node_of(const struct cudasim_node_list *nodes, CUgraphNode origin);
 

@@ -222,7 +222,8 @@ static CUresult wait_for_room(CUstream stream)
                                  (struct cudasim_position){.stream = stream, .number = stream->issued + 1 - room});
 }
 
-static CUresult launch(CUfunction function, struct cudasim_launch shape, CUstream handle, void **params, void **extra)
+CUresult cudasim_kernel_operation(struct cudasim_operation **operation, CUfunction function,
+                                  struct cudasim_launch shape, void **params, void **extra)
 {
     struct cudasim_kernel_entry *entry = cudasim_kernel_of_function(function);
     if (!entry)
@@ -230,23 +231,37 @@ static CUresult launch(CUfunction function, struct cudasim_launch shape, CUstrea
     if (!valid_shape(&shape))
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_kernel_first_use(entry);
-    struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_KERNEL);
-    if (!operation)
+    struct cudasim_operation *made = cudasim_operation_new(CUDASIM_OPERATION_KERNEL);
+    if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    operation->kernel.entry = entry;
-    operation->kernel.launch = shape;
-    operation->call = cudasim_call_name();
-    CUresult result = copy_parameters(operation, params, extra);
-    if (result != CUDA_SUCCESS) {
-        cudasim_operation_free(operation);
+    made->kernel.entry = entry;
+    made->kernel.launch = shape;
+    made->call = cudasim_call_name();
+    CUresult result = copy_parameters(made, params, extra);
+    if (result == CUDA_SUCCESS)
+        *operation = made;
+    else
+        cudasim_operation_free(made);
+    return result;
+}
+
+void cudasim_kernel_look(struct cudasim_operation *operation, int device)
+{
+    operation->kernel.unreachable = find_unreachable(operation, device);
+}
+
+static CUresult launch(CUfunction function, struct cudasim_launch shape, CUstream handle, void **params, void **extra)
+{
+    struct cudasim_operation *operation;
+    CUresult result = cudasim_kernel_operation(&operation, function, shape, params, extra);
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     hold_up_the_caller();
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(handle);
     result = stream ? wait_for_room(stream) : CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS) {
-        operation->kernel.unreachable = find_unreachable(operation, stream->context->device);
+        cudasim_kernel_look(operation, stream->context->device);
         result = cudasim_submit(operation, stream);
     } else {
         cudasim_operation_free(operation);

@@ -22,6 +22,8 @@ struct CUkern_st {
     struct cudasim_kernel_entry *entry;
 };
 
+struct cudasim_operation;
+
 struct CUfunc_st {
     uint32_t tag;
     struct cudasim_kernel_entry *entry;
@@ -46,6 +48,14 @@ struct cudasim_kernel_entry *cudasim_kernel_of_function(CUfunction function);
 struct cudasim_kernel_entry *cudasim_kernels(void);
 /* Returns the kernel registered last under that name, or NULL. Under the device lock. */
 struct cudasim_kernel_entry *cudasim_kernel_named(const char *name);
+/*
+ * Makes the operation of a kernel, with a copy of its parameters, for the call in progress. Without
+ * the device lock.
+ */
+CUresult cudasim_kernel_operation(struct cudasim_operation **operation, CUfunction function,
+                                  struct cudasim_launch shape, void **params, void **extra);
+/* Notes memory that the parameters name and the device may not use. Under the device lock. */
+void cudasim_kernel_look(struct cudasim_operation *operation, int device);
 /* Announces the kernel's image to the subscriber at its first use. Without the device lock. */
 void cudasim_kernel_first_use(struct cudasim_kernel_entry *entry);
 

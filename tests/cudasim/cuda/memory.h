@@ -108,6 +108,15 @@ void cudasim_pool_block_poison(struct cudasim_pool_block *block);
  */
 bool cudasim_pool_block_awaits_graph(const struct cudasim_pool_block *block);
 /*
+ * Takes memory of the device's pool for a graph's node. Its addresses are empty until a launch.
+ * NULL: no memory. May release the lock meanwhile. [locked]
+ */
+struct cudasim_pool_block *cudasim_pool_block_for_graph(CUcontext context, int device, size_t bytes);
+/* Returns the graph's memory at an address for the one node that frees it, or NULL. [locked] */
+struct cudasim_pool_block *cudasim_pool_block_freed_by_graph(uintptr_t address);
+uintptr_t cudasim_pool_block_base(const struct cudasim_pool_block *block);
+size_t cudasim_pool_block_bytes(const struct cudasim_pool_block *block);
+/*
  * A launch of a graph makes its memory appear or go, in call order, node by node. False: the launch
  * fails, because the memory was there already, or was not (measured: H100, driver 580). Before the
  * first node each block remembers its state; after a failure that is restored. [locked]

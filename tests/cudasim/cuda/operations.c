@@ -134,6 +134,7 @@ static void run_guarded(void *argument)
     case CUDASIM_OPERATION_HOST_FUNCTION:
     case CUDASIM_OPERATION_MARKER:
     case CUDASIM_OPERATION_EVENT_RECORD:
+    case CUDASIM_OPERATION_EVENT_WAIT:
     case CUDASIM_OPERATION_GRAPH_ALLOC:
         break;
     }

@@ -336,11 +336,41 @@ static CUresult free_in_order(struct cudasim_pool_block *block, CUstream stream)
     return cudasim_submit(operation, stream);
 }
 
+struct cudasim_pool_block *cudasim_pool_block_for_graph(CUcontext context, int device, size_t bytes)
+{
+    CUdeviceptr address;
+    if (allocate(&address, bytes, default_pool(device), context->legacy) != CUDA_SUCCESS)
+        return NULL;
+    struct cudasim_pool_block *block = cudasim_range_find((uintptr_t)address)->object;
+    give_to_graph(block);
+    return block;
+}
+
+struct cudasim_pool_block *cudasim_pool_block_freed_by_graph(uintptr_t address)
+{
+    const struct cudasim_range *range = cudasim_range_find(address);
+    struct cudasim_pool_block *block =
+        range && range->kind == CUDASIM_RANGE_POOLED && range->base == address ? range->object : NULL;
+    if (!block || !block->of_graph || block->freed_in_graph)
+        return NULL;
+    block->freed_in_graph = true;
+    return block;
+}
+
+uintptr_t cudasim_pool_block_base(const struct cudasim_pool_block *block)
+{
+    return block->base;
+}
+
+size_t cudasim_pool_block_bytes(const struct cudasim_pool_block *block)
+{
+    return block->bytes;
+}
+
 static CUresult free_in_graph(struct cudasim_pool_block *block, CUstream stream)
 {
-    if (!block->of_graph || block->freed_in_graph)
+    if (!cudasim_pool_block_freed_by_graph(block->base))
         return CUDA_ERROR_INVALID_VALUE;
-    block->freed_in_graph = true;
     return submit(CUDASIM_OPERATION_GRAPH_FREE, block, stream);
 }
 

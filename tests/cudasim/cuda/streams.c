@@ -21,6 +21,7 @@ static void give_back_per_thread(void *stream)
 {
     cudasim_lock();
     cudasim_capture_stream_gone(stream);
+    cudasim_stream_drop_branches(stream);
     ((CUstream)stream)->alive = false;
     cudasim_unlock();
 }
@@ -59,6 +60,22 @@ CUstream cudasim_stream_new(CUcontext context, unsigned int flags, int priority)
     stream->chain = 0;
     stream->alive = true;
     return stream;
+}
+
+CUstream cudasim_stream_branch(CUstream stream, unsigned branch)
+{
+    if (branch && !stream->branches[branch])
+        stream->branches[branch] = cudasim_stream_new(stream->context, CU_STREAM_NON_BLOCKING, stream->priority);
+    return branch ? stream->branches[branch] : stream;
+}
+
+void cudasim_stream_drop_branches(CUstream stream)
+{
+    for (unsigned i = 0; i < CUDASIM_GRAPH_BRANCHES; i++) {
+        if (stream->branches[i])
+            stream->branches[i]->alive = false;
+        stream->branches[i] = NULL;
+    }
 }
 
 static CUstream per_thread_stream(CUcontext context)
@@ -130,6 +147,7 @@ CUresult cudasim_cuStreamDestroy_v2(CUstream hStream)
     if (still_alive) {
         cudasim_ledger_object(CUDASIM_OBJECT_STREAM, -1);
         cudasim_capture_stream_gone(stream);
+        cudasim_stream_drop_branches(stream);
     }
     stream->alive = false;
     cudasim_unlock();
@@ -279,6 +297,8 @@ CUresult cudasim_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback
 {
     if (!callback || flags)
         return CUDA_ERROR_INVALID_VALUE;
+    if (!cudasim_capture_takes_callbacks(hStream))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     struct stream_callback *wrapped = malloc(sizeof *wrapped);
     if (!wrapped)
         return CUDA_ERROR_OUT_OF_MEMORY;

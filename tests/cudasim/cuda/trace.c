@@ -64,6 +64,9 @@ static void describe(const struct cudasim_operation *operation)
     case CUDASIM_OPERATION_EVENT_RECORD:
         fprintf(file, " record=%p", (void *)operation->event);
         break;
+    case CUDASIM_OPERATION_EVENT_WAIT:
+        fprintf(file, " wait=%p", (void *)operation->event);
+        break;
     case CUDASIM_OPERATION_HOST_FUNCTION:
         fputs(" host-function", file);
         break;
