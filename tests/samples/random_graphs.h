@@ -2,9 +2,13 @@
 #ifndef PENSTOCK_SAMPLES_RANDOM_GRAPHS_H
 #define PENSTOCK_SAMPLES_RANDOM_GRAPHS_H
 
+#include <map>
+
 #include "random_tensors.h"
 
 #define MOST_NODES 4
+#define MOST_BRANCHED_NODES 12
+#define LANES 4
 #define TABLES 4
 #define MASK 0x5555555555555555ull
 
@@ -174,6 +178,16 @@ static inline size_t branch_of(const std::vector<struct graph_node> &nodes)
     return middle;
 }
 
+static inline void keep_captured(struct random_graph *graph, cudaGraph_t captured)
+{
+    CHECK(cudaGraphInstantiate(&graph->handle, captured, 0));
+    CHECK(cudaGraphDestroy(captured));
+    for (const struct graph_node &node : graph->nodes) {
+        node.to->held++;
+        node.from->held++;
+    }
+}
+
 /*
  * During the capture no memory is allocated or freed, and no call waits. The capture does not
  * restrict another thread.
@@ -196,12 +210,47 @@ static inline void capture_graph(struct random_graph *graph, cudaStream_t stream
         CHECK(cudaStreamWaitEvent(stream, join.event, 0));
     }
     CHECK(cudaStreamEndCapture(stream, &captured));
-    CHECK(cudaGraphInstantiate(&graph->handle, captured, 0));
-    CHECK(cudaGraphDestroy(captured));
+    keep_captured(graph, captured);
+}
+
+/*
+ * The same in branches whose order matters. Each node is on a random lane. Waits order it after the
+ * nodes on other lanes that write what it uses or use what it writes, and after no others.
+ */
+static inline void capture_branches(struct random_graph *graph, struct random_streams *lanes)
+{
+    std::map<const struct tensor_words *, std::vector<struct work>> writes, reads;
+    cudaGraph_t captured = nullptr;
+    bool joined[LANES] = {true};
+
+    CHECK(cudaStreamBeginCapture(lanes->all[0].handle, cudaStreamCaptureModeThreadLocal));
+    const moment_ref fork = moment_on(lanes, 0);
     for (const struct graph_node &node : graph->nodes) {
-        node.to->held++;
-        node.from->held++;
+        const int lane = static_cast<int>(below(lanes, LANES));
+        const cudaStream_t stream = lanes->all[static_cast<size_t>(lane)].handle;
+
+        if (!joined[lane])
+            CHECK(cudaStreamWaitEvent(stream, fork->event, 0));
+        joined[lane] = true;
+        for (std::vector<struct work> *before :
+             {&writes[node.to.get()], &reads[node.to.get()], &writes[node.from.get()]})
+            for (struct work &work : *before)
+                come_after(lanes, lane, &work);
+        capture_node(stream, &node);
+        const struct work work = worked(lanes, lane);
+        writes[node.to.get()].assign(1, work);
+        reads[node.to.get()].clear();
+        reads[node.from.get()].push_back(work);
     }
+    for (int lane = 1; lane < LANES; lane++) {
+        struct work last = {lane, number_in(lanes->all[static_cast<size_t>(lane)].clock, static_cast<size_t>(lane)),
+                            nullptr};
+
+        if (joined[lane])
+            come_after(lanes, 0, &last);
+    }
+    CHECK(cudaStreamEndCapture(lanes->all[0].handle, &captured));
+    keep_captured(graph, captured);
 }
 
 static inline void launch_graph(struct random_memory *memory, int stream, const struct random_graph *graph)
@@ -211,7 +260,7 @@ static inline void launch_graph(struct random_memory *memory, int stream, const 
         before_read(memory, stream, node.from.get());
     }
     CHECK(cudaGraphLaunch(graph->handle, handle_of(memory, stream)));
-    memory->launches += MOST_NODES;
+    memory->launches += std::max<uint64_t>(MOST_NODES, graph->nodes.size());
     for (const struct graph_node &node : graph->nodes)
         do_on_host(&node);
     const struct work work = worked(&memory->streams, stream);

@@ -1,7 +1,7 @@
 /*
  * Random programs, each correctly ordered by CUDA's rules, that check themselves:
  *
- *     random_orders SEED [OPERATIONS [STEPS [KIB]]] [masked=N] [gates] [threads]
+ *     random_orders SEED [OPERATIONS [STEPS [KIB]]] [masked=N] [branches] [gates] [threads]
  *
  * Each seed gives one program. It allocates and frees memory in each of CUDA's ways, on streams of
  * each kind that come and go. It fills, mixes and copies memory, captures graphs and launches them
@@ -11,6 +11,7 @@
  *     STEPS     the number of repetitions of the operations, a few of them different; 1 by default
  *     KIB       a tensor is one to four times as large (4)
  *     masked=N  some tables hold masked addresses, and are used within N launches
+ *     branches  each program has graphs, with branches whose order matters
  *     gates     a stream is held now and then, until the host or another stream lets it go on
  *     threads   two host threads have a program each, and give each other tensors
  *
@@ -26,12 +27,13 @@
 static struct {
     unsigned long seed, operations, steps, kib;
     unsigned long reach; /* of masked tables, in launches; 0: no masked tables */
-    bool gates, threads;
+    bool branches, gates, threads;
 } mode;
 
 struct random_program {
     struct random_memory memory;
     std::vector<struct random_graph> graphs;
+    struct random_streams lanes; /* of captures; none without `branches` */
     struct address_table table[TABLES];
     unsigned number; /* 0, or 1 for the second thread */
     size_t lasting;  /* the first `lasting` tensors outlive steps */
@@ -273,7 +275,8 @@ static void make_graph(struct random_program *program, int stream)
     if (program->graphs.size() >= MOST_GRAPHS || streams[stream].kind != NON_BLOCKING ||
         streams[beside].kind != NON_BLOCKING)
         return;
-    for (uint64_t i = 0, count = 1 + below(program, MOST_NODES); i < count; i++) {
+    const uint64_t most = mode.branches ? MOST_BRANCHED_NODES : MOST_NODES;
+    for (uint64_t i = 0, count = 1 + below(program, most); i < count; i++) {
         const tensor_ref to = any_tensor(program), from = any_tensor(program);
 
         if (to != from)
@@ -282,7 +285,10 @@ static void make_graph(struct random_program *program, int stream)
     }
     if (graph.nodes.empty() || (stream == beside && branch_of(graph.nodes) < graph.nodes.size()))
         return;
-    capture_graph(&graph, streams[stream].handle, streams[beside].handle);
+    if (mode.branches)
+        capture_branches(&graph, &program->lanes);
+    else
+        capture_graph(&graph, streams[stream].handle, streams[beside].handle);
     program->graphs.push_back(graph);
 }
 
@@ -427,8 +433,10 @@ static void operate(struct random_program *program)
         break;
     case 5:
     case 6:
-        if (program->has_tables)
+        if (program->has_tables && !mode.branches)
             work_with_table(program, stream);
+        else if (mode.branches)
+            work_with_graph(program, stream);
         break;
     case 7:
         if (program->has_graphs)
@@ -478,7 +486,10 @@ static void prepare(struct random_program *program)
 
     memory->streams.random.seed(mode.seed * 2 + program->number);
     prepare_streams(&memory->streams);
-    program->has_graphs = one_in(program, 2);
+    program->has_graphs = one_in(program, 2) || mode.branches;
+    program->lanes.random.seed(mode.seed);
+    for (unsigned i = 0; mode.branches && i < LANES; i++)
+        add_stream(&program->lanes, NON_BLOCKING);
     program->has_tables = one_in(program, 2) || mode.reach;
     program->most = 8 + below(program, 24);
     program->lasting = 2 + below(program, 6);
@@ -507,6 +518,8 @@ static void free_everything(struct random_program *program)
     for (size_t i = 0; i < memory->streams.all.size(); i++)
         if (is_own(&memory->streams.all[i]))
             CHECK(cudaStreamDestroy(memory->streams.all[i].handle));
+    for (const struct random_stream &lane : program->lanes.all)
+        CHECK(cudaStreamDestroy(lane.handle));
     CHECK(cudaStreamDestroy(program->opener));
 }
 
@@ -523,16 +536,22 @@ static void run_program(unsigned number)
     free_everything(&program);
 }
 
+/* Leaves the number as it is if the text is not one. */
 static bool read_number(const char *text, unsigned long most, unsigned long *number)
 {
     char *end = nullptr;
+    const unsigned long read = text[0] >= '0' && text[0] <= '9' ? strtoul(text, &end, 10) : 0;
 
-    *number = text[0] >= '0' && text[0] <= '9' ? strtoul(text, &end, 10) : 0;
-    return *number > 0 && *end == '\0' && *number <= most;
+    if (read == 0 || *end != '\0' || read > most)
+        return false;
+    *number = read;
+    return true;
 }
 
 static bool read_word(const char *word)
 {
+    if (strcmp(word, "branches") == 0)
+        return mode.branches = true;
     if (strcmp(word, "gates") == 0)
         return mode.gates = true;
     if (strcmp(word, "threads") == 0)
@@ -562,7 +581,7 @@ int main(int argc, char **argv)
 {
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     if (!read_arguments(argc, argv)) {
-        fprintf(stderr, "usage: %s SEED [OPERATIONS [STEPS [KIB]]] [masked=N] [gates] [threads]\n", argv[0]);
+        fprintf(stderr, "usage: %s SEED [OPERATIONS [STEPS [KIB]]] [masked=N] [branches] [gates] [threads]\n", argv[0]);
         return 2;
     }
     patience_s = 60;
