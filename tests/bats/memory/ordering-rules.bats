@@ -192,6 +192,7 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
 
 @test "the launch of a graph is an access to all spans that its nodes name" {
     trainers_need GRAPH_NAMES_SPANS 30-60 hostile-graph-nodes
+    trainers_need GRAPH_NAMES_SPANS 30-60 random-branches
 }
 
 @test "spans of a graph that kernels launch are on the device, with their bytes, and stay there" {

@@ -55,6 +55,19 @@ programs() {
     contains "$output" '^seeds: 80 runs .* 0 failed; [1-9][0-9]+ evictions'
 }
 
+@test "programs that capture branches whose order matters compute the same in every order" {
+    programs 12 100 branches
+    programs 6 60 4 4 branches threads
+    # Without memory pressure too, and plain: the device itself must keep each edge and no other.
+    local i
+    for i in 1 2 3 4; do
+        run_sim CUDASIM_GRANULARITY=4096 CUDASIM_SCHED=seeded CUDASIM_SEED=$i "$SAMPLES/random_orders" $i 120 branches
+        ended_with 0
+        at_least 4 "$(ledger calls.cuGraphLaunch)" "launches of graphs"
+        right $i $i PENSTOCK_BUDGET=16MiB -- 120 branches
+    done
+}
+
 @test "programs that use memory by disguised tables compute the same in every order" {
     run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --policy lru --percent 15-100 --seeds 40 tables-random tables-random-steps
     ended_with 0
@@ -86,6 +99,15 @@ programs() {
     for ((i = 0; i < 12; i++)); do
         right $((first + i)) $i PENSTOCK_BUDGET=16MiB CUDASIM_PATIENCE_MS=60000 -- gates
         right $((first + i)) $i PENSTOCK_BUDGET=16MiB CUDASIM_PATIENCE_MS=60000 -- 150 1 4 gates threads
+    done
+}
+
+@test "each word behind the seed leaves the number of operations as it is" {
+    local word
+    for word in branches gates masked=4 threads; do
+        run_sim CUDASIM_GRANULARITY=4096 "$SAMPLES/random_orders" 1 $word
+        ended_with 0
+        at_least 40 "$(ledger kernels_run)" "kernels, $word"
     done
 }
 

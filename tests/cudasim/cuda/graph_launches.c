@@ -232,7 +232,9 @@ static CUresult launch(CUgraphExec executable, CUstream stream)
     if (stream->capture)
         return cudasim_nodes_have_memory(&executable->nodes) ? CUDA_ERROR_NOT_SUPPORTED
                                                              : cudasim_capture_add_child(stream, &executable->nodes);
-    CUresult result = take_memory(executable);
+    CUresult result = cudasim_capture_uses(stream);
+    if (result == CUDA_SUCCESS)
+        result = take_memory(executable);
     TAILQ_INIT(&copies);
     if (result == CUDA_SUCCESS)
         result = cudasim_nodes_clone(&executable->nodes, &copies);

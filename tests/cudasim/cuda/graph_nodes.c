@@ -21,7 +21,7 @@ enum cudasim_look cudasim_look_at(uintptr_t address)
         return CUDASIM_LOOK_NONE;
     if (!range)
         return cudasim_guard_covers(address) ? CUDASIM_LOOK_NOWHERE : CUDASIM_LOOK_HOST;
-    return range->host ? CUDASIM_LOOK_HOST : CUDASIM_LOOK_DEVICE;
+    return range->host && range->kind != CUDASIM_RANGE_MANAGED ? CUDASIM_LOOK_HOST : CUDASIM_LOOK_DEVICE;
 }
 
 struct cudasim_looks cudasim_looks_of(const struct cudasim_operation *operation)

@@ -178,7 +178,8 @@ static uintptr_t find_unreachable(const struct cudasim_operation *operation, int
         uintptr_t word;
         memcpy(&word, (const unsigned char *)operation->kernel.block + at, sizeof word);
         const struct cudasim_range *range = cudasim_range_find(word);
-        bool reached = !range || range->kind == CUDASIM_RANGE_PINNED || range->kind == CUDASIM_RANGE_REGISTERED;
+        bool reached = !range || range->kind == CUDASIM_RANGE_PINNED || range->kind == CUDASIM_RANGE_REGISTERED ||
+                       range->kind == CUDASIM_RANGE_MANAGED;
         if (!reached && range->kind == CUDASIM_RANGE_MAPPED)
             reached = range->reached_by >> device & 1;
         else if (!reached)

@@ -32,6 +32,7 @@ enum cudasim_range_kind {
     CUDASIM_RANGE_PINNED,     /* cuMemHostAlloc */
     CUDASIM_RANGE_REGISTERED, /* cuMemHostRegister */
     CUDASIM_RANGE_MAPPED,     /* cuMemMap */
+    CUDASIM_RANGE_MANAGED,    /* cuMemAllocManaged: host memory that every device reaches */
 };
 
 struct cudasim_range {

@@ -35,7 +35,8 @@ static CUresult answer(void *data, CUpointer_attribute attribute, const struct c
         *(CUcontext *)data = context_of(range);
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *(unsigned int *)data = range->host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+        *(unsigned int *)data =
+            range->host && range->kind != CUDASIM_RANGE_MANAGED ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         *(CUdeviceptr *)data = pointer;
@@ -61,6 +62,8 @@ static CUresult answer(void *data, CUpointer_attribute attribute, const struct c
         *(unsigned int *)data = 1;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *(unsigned int *)data = range->kind == CUDASIM_RANGE_MANAGED;
+        return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "config.h"
+#include "capture.h"
 #include "engine.h"
 #include "entries.h"
 #include "ledger.h"
@@ -292,8 +293,10 @@ CUresult cudasim_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUm
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(hStream);
-    CUresult result = stream ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-    if (stream && pool_of(pool))
+    CUresult result = stream ? cudasim_capture_uses(stream) : CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS && !pool_of(pool))
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (result == CUDA_SUCCESS)
         result = allocate(dptr, bytesize, pool, stream);
     if (result == CUDA_SUCCESS && stream->capture) {
         struct cudasim_pool_block *block = cudasim_range_find((uintptr_t)*dptr)->object;
@@ -401,6 +404,8 @@ CUresult cudasim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
         result = cudasim_context_current() ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
     else if (stream->context->sticky != CUDA_SUCCESS)
         result = stream->context->sticky;
+    else if ((result = cudasim_capture_uses(stream)) != CUDA_SUCCESS)
+        is_plain = false;
     else if (is_pooled)
         result = free_block(range->object, stream);
     else

@@ -20,6 +20,19 @@ cudaError_t cudaMalloc(void **pointer, size_t bytes)
     return cudasim_runtime_end(result);
 }
 
+cudaError_t cudaMallocManaged(void **pointer, size_t bytes, unsigned int flags)
+{
+    CUdeviceptr address = 0;
+    CUresult result = cudasim_runtime_begin(__func__);
+    if (pointer == NULL)
+        return cudasim_runtime_fail(cudaErrorInvalidValue);
+    if (result == CUDA_SUCCESS)
+        result = cuMemAllocManaged(&address, bytes, flags);
+    if (result == CUDA_SUCCESS)
+        *pointer = cudasim_pointer(address);
+    return cudasim_runtime_end(result);
+}
+
 cudaError_t cudaFree(void *pointer)
 {
     CUresult result = cudasim_runtime_begin(__func__);

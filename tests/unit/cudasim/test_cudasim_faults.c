@@ -125,7 +125,7 @@ static void leave_traces(void)
     EXPECT_OK(cuStreamSynchronize(stream));
     EXPECT_OK(launch_fill(&device, plain, 1, 1, stream));
     EXPECT_OK(cuMemFree(plain));
-    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuGraphClone(NULL, NULL));
+    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuGraphDebugDotPrint(NULL, "", 0));
     EXPECT_OK(launch_fill(&device, plain, 1, 1, stream));
     EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
 }
@@ -150,7 +150,7 @@ static void the_ledger_tells(void)
     unlink(ledger_path);
     expect_in_ledger("\"cuMemAlloc_v2\": 2");
     expect_in_ledger("\"cuMemcpyDtoHAsync_v2\": 1");
-    expect_in_ledger("\"cuGraphClone\": 1");
+    expect_in_ledger("\"cuGraphDebugDotPrint\": 1");
     expect_in_ledger("\"not_supported_calls\": 1");
     expect_in_ledger("\"bytes_async\": {\"h2d\": 0, \"d2h\": 8192,");
     expect_in_ledger("\"fill_words\": 1");

@@ -191,45 +191,85 @@ static int legacy_status(void)
     return (int)cuStreamIsCapturing(CU_STREAM_LEGACY, &status);
 }
 
+static void nothing(void *unused)
+{
+    (void)unused;
+}
+
+/* The calls that use the legacy stream, and what they may use. */
+#define LEGACY_CALLS 11
+struct legacy_things {
+    CUdeviceptr memory, pooled;
+    CUevent event;
+    CUgraphExec executable;
+};
+
+static CUresult use_legacy(int call, const struct legacy_things *with)
+{
+    CUdeviceptr made;
+    uint32_t word;
+    switch (call) {
+    case 0:
+        return cuEventRecord(with->event, CU_STREAM_LEGACY);
+    case 1:
+        return launch_fill(&device, with->memory, 4, 2, CU_STREAM_LEGACY);
+    case 2:
+        return cuStreamWaitEvent(CU_STREAM_LEGACY, with->event, 0);
+    case 3:
+        return cuMemsetD32(with->memory, 0, 4);
+    case 4:
+        return cuMemcpyDtoH(&word, with->memory, sizeof word);
+    case 5:
+        return cuMemAllocAsync(&made, 64, CU_STREAM_LEGACY);
+    case 6:
+        return cuMemFreeAsync(with->pooled, CU_STREAM_LEGACY);
+    case 7:
+        return cuLaunchHostFunc(CU_STREAM_LEGACY, nothing, NULL);
+    case 8:
+        return cuGraphLaunch(with->executable, CU_STREAM_LEGACY);
+    case 9:
+        return cuStreamSynchronize(CU_STREAM_LEGACY);
+    default:
+        return cuStreamQuery(CU_STREAM_LEGACY);
+    }
+}
+
 /*
  * While a blocking stream is captured, the legacy stream can be queried but not used (measured:
- * H100).
+ * H100). A use fails, changes nothing and makes the capture invalid.
  */
 static void the_legacy_stream_is_barred(void)
 {
     open_device(&device);
     CUstream blocking = new_stream(CU_STREAM_DEFAULT), other = new_stream(CU_STREAM_NON_BLOCKING);
     CUstreamCaptureStatus status;
-    CUdeviceptr memory;
-    CUevent event;
     CUgraph graph;
-    EXPECT_OK(cuMemAlloc(&memory, GRANULE));
-    EXPECT_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    for (int use = 0; use < 5; use++) {
+    struct legacy_things things;
+    EXPECT_OK(cuMemAlloc(&things.memory, GRANULE));
+    EXPECT_OK(cuMemAllocAsync(&things.pooled, 64, other));
+    EXPECT_OK(cuEventCreate(&things.event, CU_EVENT_DISABLE_TIMING));
+    things.executable = capture(things.memory, 3, NULL, 0);
+    for (int call = -1; call < LEGACY_CALLS; call++) {
         EXPECT_OK(cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_RELAXED));
         EXPECT_INT(CUDA_SUCCESS, legacy_status());
-        EXPECT_OK(cuEventRecord(event, CU_STREAM_LEGACY));
+        EXPECT_OK(cuEventRecord(things.event, CU_STREAM_LEGACY));
         EXPECT_OK(cuStreamEndCapture(other, &graph));
         EXPECT_OK(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));
-        EXPECT_OK(launch_fill(&device, memory, 4, 1, blocking));
+        EXPECT_OK(launch_fill(&device, things.memory, 4, 1, blocking));
         EXPECT_INT(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, legacy_status());
         EXPECT_OK(cuStreamIsCapturing(blocking, &status));
         EXPECT_INT(CU_STREAM_CAPTURE_STATUS_ACTIVE, status);
-        if (use == 1)
-            EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuEventRecord(event, CU_STREAM_LEGACY));
-        if (use == 2)
-            EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, launch_fill(&device, memory, 4, 2, CU_STREAM_LEGACY));
-        if (use == 3)
-            EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuStreamWaitEvent(CU_STREAM_LEGACY, event, 0));
-        if (use == 4)
-            EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuMemsetD32(memory, 0, 4));
-        if (use) {
+        if (call >= 0) {
+            if (!EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, use_legacy(call, &things)))
+                fprintf(stderr, "  call %d\n", call);
             EXPECT_OK(cuStreamIsCapturing(blocking, &status));
             EXPECT_INT(CU_STREAM_CAPTURE_STATUS_INVALIDATED, status);
         }
-        EXPECT_CUDA(use ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS, cuStreamEndCapture(blocking, &graph));
+        EXPECT_CUDA(call < 0 ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+                    cuStreamEndCapture(blocking, &graph));
         EXPECT_INT(CUDA_SUCCESS, legacy_status());
     }
+    EXPECT_OK(cuMemFreeAsync(things.pooled, CU_STREAM_LEGACY)); /* its free was refused */
 }
 
 /* A capture ends with the stream where it began. Its other streams go on without it. */

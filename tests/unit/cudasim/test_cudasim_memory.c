@@ -313,6 +313,52 @@ static void pointers_are_described(void)
     EXPECT_CUDA(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister(&pageable));
 }
 
+/* Managed memory is read and written by the host and by the device, at the same addresses. */
+static void managed_memory_is_everywhere(void)
+{
+    CUdeviceptr managed;
+    CUstream stream;
+    unsigned int type = 0, is_managed = 0;
+    open_device(&device);
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemAllocManaged(&managed, 4096, 0));
+    EXPECT_OK(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
+    EXPECT_OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, managed));
+    EXPECT_OK(cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, managed));
+    EXPECT_INT(CU_MEMORYTYPE_DEVICE, type);
+    EXPECT_INT(1, is_managed);
+    volatile uint32_t *words = (volatile uint32_t *)(uintptr_t)managed;
+    EXPECT_U64(0xfffcdead, words[0]);
+    EXPECT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    EXPECT_OK(launch_fill(&device, managed, 1024, 7, stream));
+    const CUmemLocation place = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+    EXPECT_OK(cuMemAdvise(managed, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY, place));
+    EXPECT_OK(cuMemPrefetchAsync(managed, 4096, place, 0, stream));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchAsync(managed, 8192, place, 0, stream));
+    EXPECT_OK(cuStreamSynchronize(stream));
+    EXPECT_U64(7, words[1023]);
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemFreeHost((void *)(uintptr_t)managed));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemFree(managed + 512));
+    EXPECT_OK(cuMemFree(managed));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemFree(managed));
+}
+
+/* What is not simulated says so: a program can't take it for done. */
+static void other_memory_is_refused(void)
+{
+    CUdeviceptr address;
+    size_t bytes;
+    CUgreenCtx green;
+    CUdevResource resource;
+    CUarray array;
+    const CUDA_ARRAY_DESCRIPTOR shape = {16, 16, CU_AD_FORMAT_FLOAT, 1};
+    open_device(&device);
+    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuModuleGetGlobal(&address, &bytes, NULL, "variable"));
+    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuLibraryGetGlobal(&address, &bytes, NULL, "variable"));
+    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuDeviceGetDevResource(0, &resource, CU_DEV_RESOURCE_TYPE_SM));
+    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuArrayCreate(&array, &shape));
+}
+
 static void rows_are_copied_and_filled(void)
 {
     open_device(&device);
@@ -391,6 +437,8 @@ int main(void)
     RUN_CASE(freed_memory_faults, SMALL);
     RUN_CASE(pools_reuse_in_stream_order_only, SMALL);
     RUN_CASE(pointers_are_described, SMALL);
+    RUN_CASE(managed_memory_is_everywhere, SMALL);
+    RUN_CASE(other_memory_is_refused, SMALL);
     RUN_CASE(rows_are_copied_and_filled, SMALL);
     RUN_CASE(a_reset_gives_memory_back, SMALL);
     const char *const small[] = {SMALL, NULL};
