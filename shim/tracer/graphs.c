@@ -590,6 +590,18 @@ void ps_graph_captures(CUstream stream, const CUdeviceptr *addresses, size_t cou
     pthread_mutex_unlock(&lock);
 }
 
+void ps_graph_holds(CUgraph graph, CUgraph other)
+{
+    pthread_mutex_lock(&lock);
+    const struct graph *more = *place_in(captured, other);
+    struct graph *g = more && graph != other ? make_in(captured, graph) : NULL;
+    if (g) {
+        add_part(&g->whole, &more->whole);
+        put_in_order(&g->whole);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 bool ps_graph_name(CUgraphExec executable, void (*note)(void *ctx, CUdeviceptr unit), void *ctx)
 {
     pthread_mutex_lock(&lock);

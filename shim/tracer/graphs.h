@@ -67,10 +67,15 @@ void ps_graph_span_was_made(CUdeviceptr address, size_t bytes);
 /*
  * A library (NCCL) is about to be captured on the stream with work that uses these addresses. Its
  * nodes need not name them. The graph under capture touches them all the same, and so do graphs
- * that are instantiated from it. A clone of it, and a graph that has it as a child, do not know
- * them.
+ * that are instantiated from it.
  */
 void ps_graph_captures(CUstream stream, const CUdeviceptr *addresses, size_t count);
+
+/*
+ * `graph` was made as a clone of `other`, or got a copy of it as a child. It touches such addresses
+ * of `other`, too.
+ */
+void ps_graph_holds(CUgraph graph, CUgraph other);
 
 /* The program destroys a graph (not an executable one): its handle may be given out again. */
 void ps_graph_captured_destroyed(CUgraph graph);

@@ -426,6 +426,12 @@ static void launch_graph(bool per_thread, CUstream stream, CUgraphExec executabl
         ps_observers.launch(named(per_thread, stream), NULL, NULL, NULL);
 }
 
+static void node_added(CUgraph graph, const CUgraphNodeParams *params)
+{
+    if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
+        ps_graph_holds(graph, params->graph.graph);
+}
+
 static void graph_goes(CUgraph graph)
 {
     ps_graph_captured_destroyed(graph);
@@ -517,6 +523,10 @@ static void succeeded(CUpti_CallbackId id, const void *parameters)
                 ps_graph_addresses_changed(p->hGraphExec, p->hNode, p->memsetParams->dst, 0))
         CHANGED(cuGraphExecBatchMemOpNodeSetParams, ps_graph_values_changed(p->hGraphExec, p->hNode, p->nodeParams))
         CHANGED(cuGraphExecNodeSetParams, change_node(p->hGraphExec, p->hNode, p->nodeParams))
+        CHANGED(cuGraphClone, ps_graph_holds(*p->phGraphClone, p->originalGraph))
+        CHANGED(cuGraphAddChildGraphNode, ps_graph_holds(p->hGraph, p->childGraph))
+        CHANGED(cuGraphAddNode, node_added(p->hGraph, p->nodeParams))
+        CHANGED(cuGraphAddNode_v2, node_added(p->hGraph, p->nodeParams))
     case CBID(cuMemHostAlloc):
     case CBID(cuMemAllocHost_v2):
     case CBID(cuMemHostRegister_v2):

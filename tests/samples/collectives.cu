@@ -428,7 +428,27 @@ static void case_scalar(void)
 }
 
 /* ---- graphs ---- */
-static void case_graph(void)
+/*
+ * Makes the executable graph from a clone of a graph that has the captured one as a child. All three
+ * graphs are destroyed.
+ */
+static cudaGraphExec_t instantiate_copy(cudaGraph_t captured)
+{
+    cudaGraph_t parent = nullptr, clone = nullptr;
+    cudaGraphNode_t node = nullptr;
+    cudaGraphExec_t executable = nullptr;
+
+    CHECK(cudaGraphCreate(&parent, 0));
+    CHECK(cudaGraphAddChildGraphNode(&node, parent, nullptr, 0, captured));
+    CHECK(cudaGraphDestroy(captured));
+    CHECK(cudaGraphClone(&clone, parent));
+    CHECK(cudaGraphDestroy(parent));
+    CHECK(cudaGraphInstantiate(&executable, clone, 0));
+    CHECK(cudaGraphDestroy(clone));
+    return executable;
+}
+
+static void sum_in_graph(bool copied)
 {
     struct setting s = new_setting(true);
     cudaGraph_t graph = nullptr;
@@ -444,8 +464,12 @@ static void case_graph(void)
         all_reduce(&s, i);
     NCCL(ncclGroupEnd());
     CHECK(cudaStreamEndCapture(s.comm_stream, &graph));
-    CHECK(cudaGraphInstantiate(&executable, graph, 0));
-    CHECK(cudaGraphDestroy(graph));
+    if (copied) {
+        executable = instantiate_copy(graph);
+    } else {
+        CHECK(cudaGraphInstantiate(&executable, graph, 0));
+        CHECK(cudaGraphDestroy(graph));
+    }
     for (size_t turn = 0; turn < 4; turn++) {
         for (size_t i = 0; i < many; i++)
             fill(&s, i, static_cast<uint32_t>(90 + i));
@@ -461,6 +485,16 @@ static void case_graph(void)
     }
     CHECK(cudaGraphExecDestroy(executable));
     end_setting(&s, "after graphs");
+}
+
+static void case_graph(void)
+{
+    sum_in_graph(false);
+}
+
+static void case_graph_copied(void)
+{
+    sum_in_graph(true);
 }
 
 /* ---- errors, and several threads ---- */
@@ -554,6 +588,7 @@ static const struct hostile_case cases[] = {
     {"window", case_window, "windows, one of them made in a group"},
     {"scalar", case_scalar, "an operator's scalar in device memory"},
     {"graph", case_graph, "a captured group, launched again and again"},
+    {"graph-copied", case_graph_copied, "the same in a clone of a graph that has it as a child"},
     {"errors", case_errors, "calls that NCCL refuses"},
     {"threads", case_threads, "three threads, each with a communicator"},
 };

@@ -249,6 +249,11 @@ cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *node, cudaGraph_t graph,
     return RUNTIME_RUN(cuGraphAddChildGraphNode(node, graph, dependencies, count, child));
 }
 
+cudaError_t cudaGraphClone(cudaGraph_t *clone, cudaGraph_t original)
+{
+    return RUNTIME_RUN(cuGraphClone(clone, original));
+}
+
 cudaError_t cudaGraphExecChildGraphNodeSetParams(cudaGraphExec_t executable, cudaGraphNode_t node, cudaGraph_t child)
 {
     return RUNTIME_RUN(cuGraphExecChildGraphNodeSetParams(executable, node, child));
