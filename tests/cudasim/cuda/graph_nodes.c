@@ -257,13 +257,17 @@ static bool are_in(CUgraph graph, const CUgraphNode *dependencies, size_t count)
     return true;
 }
 
-/* Takes the node that was added last, and makes it wait for its dependencies. [locked] */
+/*
+ * Takes the node that was added last, and makes it wait for its dependencies. `made` may be one of
+ * their places. [locked]
+ */
 static CUresult take_new_node(CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraphNode *made)
 {
+    CUgraphNode node = TAILQ_LAST(&graph->nodes, cudasim_node_list);
     CUresult result = CUDA_SUCCESS;
-    *made = TAILQ_LAST(&graph->nodes, cudasim_node_list);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
-        result = cudasim_node_depend(*made, dependencies[i]);
+        result = cudasim_node_depend(node, dependencies[i]);
+    *made = node;
     return result;
 }
 

@@ -268,18 +268,25 @@ static void edges_are_told_added_and_removed(void)
     open_all();
     CUgraphNode late = add_fill(graph, 0, 1, NULL, 0), early = add_fill(graph, 0, 2, NULL, 0);
     CUgraphNode last = add_fill(graph, 1, 3, &early, 1);
+    CUgraphNode same = last; /* the place of the dependency may take the new node */
+    EXPECT_OK(cuGraphAddEmptyNode(&same, graph, &same, 1));
+    EXPECT_OK(cuGraphNodeGetDependencies(same, from, NULL, &count));
+    EXPECT(count == 1 && from[0] == last);
+    EXPECT_OK(cuGraphRemoveDependencies(graph, &last, &same, NULL, 1));
+    EXPECT_OK(cuGraphAddDependencies(graph, &early, &same, NULL, 1));
     EXPECT_OK(cuGraphAddDependencies(graph, &early, &late, NULL, 1)); /* the later one comes first */
+    count = 4;
     EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(graph, &early, &late, NULL, 1));
     EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(graph, &late, &early, NULL, 1)); /* a circle */
     EXPECT_OK(cuGraphGetRootNodes(graph, from, &count));
     EXPECT(count == 1 && from[0] == early && !from[1]);
     count = 4;
     EXPECT_OK(cuGraphGetEdges(graph, from, to, NULL, &count));
-    EXPECT_U64(2, count);
+    EXPECT_U64(3, count);
     EXPECT(from[0] == early && from[1] == early && to[0] != to[1]);
     count = 0;
     EXPECT_OK(cuGraphNodeGetDependentNodes(early, NULL, NULL, &count));
-    EXPECT_U64(2, count);
+    EXPECT_U64(3, count);
     count = 4;
     EXPECT_OK(cuGraphNodeGetDependencies(late, from, NULL, &count));
     EXPECT(count == 1 && from[0] == early);
