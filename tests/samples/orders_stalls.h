@@ -195,7 +195,7 @@ static void case_all_wait(void)
 
 /*
  * Queues more work than a stream has room for, on a device that was given a short queue
- * (CUDASIM_QUEUE). These are fills, because only kernels wait for room there.
+ * (CUDASIM_QUEUE). There the call blocks.
  */
 static void fill_queue(cudaStream_t stream, uint32_t *word)
 {
@@ -203,7 +203,7 @@ static void fill_queue(cudaStream_t stream, uint32_t *word)
         CHECK(cudaMemsetAsync(word, 0, sizeof(*word), stream));
 }
 
-/* Gives the other thread time to block in its launch, unless the launch returns. */
+/* Gives another thread time to block in its call, unless it ends. */
 static void wait_until_standing(const std::atomic<bool> &is_over)
 {
     for (unsigned i = 0; i < 100 && !is_over; i++)
@@ -225,7 +225,7 @@ static void case_launch_stands(void)
     CHECK(cudaMalloc(&table, 2 * sizeof(*table)));
     CHECK(cudaMalloc(&out, 4 * sizeof(*out)));
     for (unsigned round = 1; round <= STANDING_ROUNDS; round++) {
-        std::atomic<bool> is_over{false};
+        std::atomic<bool> is_full{false}, is_over{false};
         uint32_t host[2];
 
         fill(held, a, 2 * round);
@@ -233,7 +233,11 @@ static void case_launch_stands(void)
         LAUNCH(held, 2, write_disguised_pair, table, a, b, mask, 2);
         CHECK(cudaDeviceSynchronize());
         hold(held, GATE, round);
-        fill_queue(held, out + 2);
+        std::thread filling([&] {
+            fill_queue(held, out + 2);
+            is_full = true;
+        });
+        wait_until_standing(is_full);
         std::thread standing([&] {
             LAUNCH(held, 2, gather_disguised, out, table, mask, 2);
             is_over = true;
@@ -250,6 +254,7 @@ static void case_launch_stands(void)
                 give(each, beside);
         }
         open_on(beside, GATE, round);
+        filling.join();
         standing.join();
         CHECK(cudaMemcpyAsync(host, out, sizeof(host), cudaMemcpyDeviceToHost, held));
         CHECK(cudaStreamSynchronize(held));

@@ -30,9 +30,12 @@ struct cudasim_config {
     uint64_t event_ns;  /* CUDASIM_EVENT_NS: the least time that an event record occupies its stream */
     uint64_t launch_ns; /* CUDASIM_LAUNCH_NS: the time that a kernel launch delays its caller before it is queued */
     /*
-     * CUDASIM_QUEUE: operations that a stream has room for; 0: any number. A launch waits for room.
+     * CUDASIM_QUEUE: operations that a hardware queue has room for; 0: any number. A call that
+     * queues one waits for room.
      */
     uint64_t queue;
+    /* CUDASIM_MAX_CONNECTIONS: hardware queues that all streams share; 0: each has its own */
+    uint64_t connections;
     uint64_t slice_ns;    /* CUDASIM_SLICE_NS: the time that a mapping takes beside copies without a gap */
     bool slice_out;       /* CUDASIM_SLICE_WAY is out or both: beside D2H copies */
     bool slice_in;        /* CUDASIM_SLICE_WAY is in or both: beside H2D copies */

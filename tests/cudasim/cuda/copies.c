@@ -102,8 +102,10 @@ static CUresult copy_box_in_order(struct cudasim_copy copy, CUstream handle, boo
     if (!copy.to.address || !copy.from.address)
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
-    CUstream stream = cudasim_stream_resolve(handle);
-    CUresult result = stream ? queue_copy(copy, stream, asynchronous, order) : CUDA_ERROR_INVALID_HANDLE;
+    CUstream stream;
+    CUresult result = cudasim_stream_with_room(handle, &stream);
+    if (result == CUDA_SUCCESS)
+        result = queue_copy(copy, stream, asynchronous, order);
     cudasim_unlock();
     return result;
 }

@@ -193,6 +193,8 @@ bool cudasim_operation_ready(const struct cudasim_operation *operation)
     for (size_t i = 0; i < operation->dependency_count; i++)
         if (!cudasim_reached(operation->dependencies[i]))
             return false;
+    if (cudasim_connection_holds_back(operation))
+        return false;
     if (operation->kind == CUDASIM_OPERATION_WAIT_VALUE)
         return cudasim_wait_value_met(operation);
     return true;

@@ -81,6 +81,8 @@ struct CUstream_st {
     uint64_t told;    /* number of the newest operation that the host knows has run; no query denies it */
     uint64_t id;
     uint64_t rank; /* seeded: its rank in a ranked mood; 0: not drawn yet */
+    /* number of its hardware queue, from 1; 0: it has one of its own (queues.c) */
+    uint64_t connection;
     CUcontext context;
     unsigned int flags;
     int priority;
@@ -182,6 +184,7 @@ struct cudasim_operation {
     uint64_t chain;       /* longest chain among the positions that it waits for, until it is queued */
     const char *call;     /* the driver entry point that made it, for traces and faults */
     bool running;
+    bool started;   /* it runs, or a piece of it has run */
     bool of_graph;  /* queued by a launch of a graph */
     bool faulted;   /* it touched an address without a mapping */
     bool backwards; /* seeded: the copy or fill runs from its end to its start */
@@ -306,6 +309,21 @@ CUevent cudasim_event_of(CUevent handle);
 struct cudasim_operation *cudasim_event_operation(enum cudasim_operation_kind kind, CUevent event);
 /* Queues such an operation and takes it over. A record becomes the event's newest. */
 CUresult cudasim_event_submit(struct cudasim_operation *operation, CUstream stream);
+
+/* ---- hardware queues ---- */
+
+/* Gives the new stream its hardware queue. */
+void cudasim_connection_assign(CUstream stream);
+/*
+ * Returns whether an operation that no order demands is in the way. In a hardware queue, each
+ * operation starts after those that were queued before it have started.
+ */
+bool cudasim_connection_holds_back(const struct cudasim_operation *operation);
+/*
+ * Resolves the handle for a call that queues work, and waits for room in the hardware queue.
+ * Releases the lock meanwhile. Stores the stream, or returns the error.
+ */
+CUresult cudasim_stream_with_room(CUstream handle, CUstream *stream);
 
 /* Returns whether the memory word of a WAIT_VALUE operation has its value. */
 bool cudasim_wait_value_met(const struct cudasim_operation *operation);

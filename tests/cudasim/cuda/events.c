@@ -145,12 +145,17 @@ CUresult cudasim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
 {
     if (flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
+    CUstream stream;
+    cudasim_lock();
+    CUresult result = cudasim_stream_with_room(hStream, &stream);
+    cudasim_unlock();
+    if (result != CUDA_SUCCESS)
+        return result;
     cudasim_driver_lock();
     cudasim_lock();
     CUevent event = cudasim_event_of(hEvent);
-    CUstream stream = cudasim_stream_resolve(hStream);
-    bool same = event && stream && event->context == stream->context; /* otherwise INVALID_HANDLE, as in cuda.h */
-    CUresult result = same ? record(event, stream, flags) : CUDA_ERROR_INVALID_HANDLE;
+    bool same = event && event->context == stream->context; /* otherwise INVALID_HANDLE, as in cuda.h */
+    result = same ? record(event, stream, flags) : CUDA_ERROR_INVALID_HANDLE;
     cudasim_unlock();
     cudasim_driver_unlock();
     return result;
@@ -189,13 +194,17 @@ CUresult cudasim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
 {
     if (Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = CUDA_SUCCESS;
+    CUstream stream;
     cudasim_lock();
+    CUresult result = cudasim_stream_with_room(hStream, &stream);
     CUevent event = cudasim_event_of(hEvent);
-    CUstream stream = cudasim_stream_resolve(hStream);
-    if (!event || !stream) {
+    if (result == CUDA_SUCCESS && !event)
         result = CUDA_ERROR_INVALID_HANDLE;
-    } else if (Flags) {
+    if (result != CUDA_SUCCESS) {
+        cudasim_unlock();
+        return result;
+    }
+    if (Flags) {
         result = stream->capture ? await_outside(stream, event) : CUDA_ERROR_INVALID_VALUE;
     } else if (event->capture || stream->capture) {
         result = cudasim_capture_wait(stream, event);
@@ -208,6 +217,15 @@ CUresult cudasim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
 
 /* ---- a whole context ---- */
 
+/* Returns a new stream that shares no hardware queue. */
+static CUstream stream_of_driver(CUcontext context)
+{
+    CUstream stream = cudasim_stream_new(context, CU_STREAM_NON_BLOCKING, 0);
+    if (stream)
+        stream->connection = 0;
+    return stream;
+}
+
 /*
  * Records in this stream run in call order. A later one covers everything that an earlier one
  * covers.
@@ -215,14 +233,14 @@ CUresult cudasim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
 static CUstream stream_of_records(CUcontext context)
 {
     if (!context->records)
-        context->records = cudasim_stream_new(context, CU_STREAM_NON_BLOCKING, 0);
+        context->records = stream_of_driver(context);
     return context->records;
 }
 
 static CUstream stream_of_waits(CUcontext context)
 {
     if (!context->waits)
-        context->waits = cudasim_stream_new(context, CU_STREAM_NON_BLOCKING, 0);
+        context->waits = stream_of_driver(context);
     return context->waits;
 }
 

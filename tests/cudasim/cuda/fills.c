@@ -14,15 +14,18 @@ static CUresult fill_box(struct cudasim_fill fill, CUstream handle, bool asynchr
         return CUDA_ERROR_INVALID_VALUE;
     if (fill.box.height > 1 && fill.to.pitch < fill.box.width)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
-    CUstream stream = cudasim_stream_resolve(handle);
+    CUstream stream;
+    CUresult result = cudasim_stream_with_room(handle, &stream);
     struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_FILL);
     bool wait = !asynchronous && !cudasim_is_device(fill.to.address);
-    if (!stream || !operation || cudasim_is_pageable(fill.to.address)) {
+    if (result == CUDA_SUCCESS && !operation)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS && cudasim_is_pageable(fill.to.address))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS) {
         if (operation)
             cudasim_operation_free(operation);
-        result = !stream ? CUDA_ERROR_INVALID_HANDLE : !operation ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
     } else {
         operation->fill = fill;
         operation->call = cudasim_call_name();

@@ -252,9 +252,11 @@ CUresult cudasim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 {
     if (!hGraphExec)
         return CUDA_ERROR_INVALID_VALUE;
+    CUstream stream;
     cudasim_lock();
-    CUstream stream = cudasim_stream_resolve(hStream);
-    CUresult result = stream ? launch(hGraphExec, stream) : CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = cudasim_stream_with_room(hStream, &stream);
+    if (result == CUDA_SUCCESS)
+        result = launch(hGraphExec, stream);
     cudasim_unlock();
     return result;
 }

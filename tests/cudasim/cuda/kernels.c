@@ -210,19 +210,6 @@ static void hold_up_the_caller(void)
         continue;
 }
 
-/*
- * Makes the caller wait in the call while the stream's queue is full. Releases the lock meanwhile.
- */
-static CUresult wait_for_room(CUstream stream)
-{
-    const uint64_t room = cudasim_config()->queue;
-
-    if (!room || stream->capture || stream->issued < room)
-        return CUDA_SUCCESS;
-    return cudasim_wait_position(stream->context,
-                                 (struct cudasim_position){.stream = stream, .number = stream->issued + 1 - room});
-}
-
 CUresult cudasim_kernel_operation(struct cudasim_operation **operation, CUfunction function,
                                   struct cudasim_launch shape, void **params, void **extra)
 {
@@ -259,8 +246,8 @@ static CUresult launch(CUfunction function, struct cudasim_launch shape, CUstrea
         return result;
     hold_up_the_caller();
     cudasim_lock();
-    CUstream stream = cudasim_stream_resolve(handle);
-    result = stream ? wait_for_room(stream) : CUDA_ERROR_INVALID_HANDLE;
+    CUstream stream;
+    result = cudasim_stream_with_room(handle, &stream);
     if (result == CUDA_SUCCESS) {
         cudasim_kernel_look(operation, stream->context->device);
         result = cudasim_submit(operation, stream);

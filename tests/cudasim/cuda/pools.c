@@ -394,22 +394,22 @@ static CUresult free_block(struct cudasim_pool_block *block, CUstream stream)
 
 CUresult cudasim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
+    CUstream stream;
     cudasim_lock();
-    CUstream stream = cudasim_stream_resolve(hStream);
+    CUresult result = cudasim_stream_with_room(hStream, &stream);
     const struct cudasim_range *range = cudasim_range_find((uintptr_t)dptr);
     const bool is_pooled = range && range->kind == CUDASIM_RANGE_POOLED && range->base == (uintptr_t)dptr;
     bool is_plain = false;
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-    if (!stream)
-        result = cudasim_context_current() ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
-    else if (stream->context->sticky != CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && stream->context->sticky != CUDA_SUCCESS)
         result = stream->context->sticky;
-    else if ((result = cudasim_capture_uses(stream)) != CUDA_SUCCESS)
-        is_plain = false;
-    else if (is_pooled)
+    else if (result == CUDA_SUCCESS)
+        result = cudasim_capture_uses(stream);
+    if (result == CUDA_SUCCESS && is_pooled)
         result = free_block(range->object, stream);
-    else
+    else if (result == CUDA_SUCCESS) {
         is_plain = !stream->capture;
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
     cudasim_unlock();
     /* A plain allocation may be freed so too. The driver then frees it as cuMemFree does. */
     return is_plain ? cudasim_cuMemFree_v2(dptr) : result;

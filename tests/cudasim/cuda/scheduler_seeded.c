@@ -156,6 +156,7 @@ static struct cudasim_operation *pick(void)
 static void start_operation(struct cudasim_operation *operation)
 {
     operation->pieces = 1;
+    operation->started = true;
     const struct cudasim_box *box =
         operation->kind == CUDASIM_OPERATION_COPY ? &operation->copy.box : &operation->fill.box;
     bool can_split = operation->kind == CUDASIM_OPERATION_COPY || operation->kind == CUDASIM_OPERATION_FILL;

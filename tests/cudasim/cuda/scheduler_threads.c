@@ -155,11 +155,14 @@ static void run_head(struct cudasim_operation *operation)
     enum cudasim_direction direction = engine ? operation->copy.direction : CUDASIM_DIRECTION_H2H;
     bool dropped = operation->stream->context->sticky != CUDA_SUCCESS;
     operation->running = true;
+    operation->started = true;
     if (engine) {
         engine_busy[direction] = true;
         copied_last[direction] = operation->stream;
         gives_way[direction] = false;
     }
+    if (cudasim_config()->connections)
+        wake_idle_streams(); /* the next operation of the hardware queue may start */
     if (!dropped) {
         cudasim_trace_operation("start", operation);
         cudasim_unlock();

@@ -59,6 +59,7 @@ CUstream cudasim_stream_new(CUcontext context, unsigned int flags, int priority)
     stream->per_thread = false;
     stream->chain = 0;
     stream->alive = true;
+    cudasim_connection_assign(stream);
     return stream;
 }
 
@@ -255,9 +256,9 @@ static CUresult submit_to_handle(struct cudasim_operation *operation, CUstream h
     if (!operation)
         return CUDA_ERROR_OUT_OF_MEMORY;
     cudasim_lock();
-    CUstream stream = cudasim_stream_resolve(handle);
-    CUresult result = CUDA_ERROR_INVALID_HANDLE;
-    if (stream) {
+    CUstream stream;
+    CUresult result = cudasim_stream_with_room(handle, &stream);
+    if (result == CUDA_SUCCESS) {
         operation->call = cudasim_call_name();
         result = cudasim_submit(operation, stream);
     } else {
