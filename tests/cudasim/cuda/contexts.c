@@ -217,10 +217,28 @@ CUresult cudasim_cuDevicePrimaryCtxReset_v2(CUdevice dev)
     return release_primary(dev, -1);
 }
 
+/*
+ * How a thread waits, mapped host memory, local memory and core dumps make no difference here.
+ * Synchronous calls for all memory would, and do not exist.
+ */
+static CUresult check_flags(unsigned int flags)
+{
+    const unsigned int known = CU_CTX_SCHED_MASK | CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX |
+                               CU_CTX_COREDUMP_ENABLE | CU_CTX_USER_COREDUMP_ENABLE;
+    const unsigned int schedule = flags & CU_CTX_SCHED_MASK;
+
+    if ((flags & ~(known | CU_CTX_SYNC_MEMOPS)) || (schedule & (schedule - 1)))
+        return CUDA_ERROR_INVALID_VALUE;
+    return flags & CU_CTX_SYNC_MEMOPS ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
 CUresult cudasim_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
 {
+    CUresult result = check_flags(flags);
     if (!cudasim_valid_device(dev))
         return CUDA_ERROR_INVALID_DEVICE;
+    if (result != CUDA_SUCCESS)
+        return result;
     cudasim_lock();
     primaries[dev].flags = flags;
     cudasim_unlock();
@@ -246,12 +264,15 @@ CUresult cudasim_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreatePar
         return ctxCreateParams ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
     if (!cudasim_valid_device(dev))
         return CUDA_ERROR_INVALID_DEVICE;
+    CUresult result = check_flags(flags);
+    if (result != CUDA_SUCCESS)
+        return result;
     CUcontext context = calloc(1, sizeof *context);
     if (!context)
         return CUDA_ERROR_OUT_OF_MEMORY;
     context->flags = flags;
     cudasim_lock();
-    CUresult result = open_context(context, dev);
+    result = open_context(context, dev);
     cudasim_unlock();
     if (result == CUDA_SUCCESS)
         result = cudasim_cuCtxPushCurrent_v2(context);
@@ -334,10 +355,10 @@ CUresult cudasim_cuCtxGetFlags(unsigned int *flags)
 CUresult cudasim_cuCtxSetFlags(unsigned int flags)
 {
     CUcontext context = cudasim_context_current();
-    if (!context)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    context->flags = flags;
-    return CUDA_SUCCESS;
+    CUresult result = context ? check_flags(flags) : CUDA_ERROR_INVALID_CONTEXT;
+    if (result == CUDA_SUCCESS)
+        context->flags = flags;
+    return result;
 }
 
 CUresult cudasim_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)

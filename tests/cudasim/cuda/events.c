@@ -53,7 +53,7 @@ CUresult cudasim_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     if (!phEvent || (Flags & ~known))
         return CUDA_ERROR_INVALID_VALUE;
     if (Flags & CU_EVENT_INTERPROCESS)
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return Flags & CU_EVENT_DISABLE_TIMING ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
     cudasim_driver_lock();
     cudasim_lock();
     CUevent event = event_new();

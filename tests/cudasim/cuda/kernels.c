@@ -268,8 +268,9 @@ CUresult cudasim_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned in
 
 CUresult cudasim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)
 {
-    if (!config)
-        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = config ? cudasim_launch_attributes(config->attrs, config->numAttrs) : CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS)
+        return result;
     struct cudasim_launch shape = {
         {config->gridDimX, config->gridDimY, config->gridDimZ},
         {config->blockDimX, config->blockDimY, config->blockDimZ},
@@ -377,18 +378,13 @@ CUresult cudasim_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunc
     return function_attribute(cudasim_kernel_of_function(hfunc), pi, attrib);
 }
 
-/*
- * Limits and cache preferences change how a kernel runs on a device, not its results. They are
- * accepted without effect.
- */
 CUresult cudasim_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev)
 {
-    (void)attrib;
-    (void)val;
     (void)dev;
-    return entry_of_kernel(kernel) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return entry_of_kernel(kernel) ? cudasim_settable_attribute(attrib, val) : CUDA_ERROR_INVALID_HANDLE;
 }
 
+/* Cache preferences change how a kernel runs on a device, not its results, and have no effect. */
 CUresult cudasim_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev)
 {
     (void)config;
@@ -398,9 +394,7 @@ CUresult cudasim_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CU
 
 CUresult cudasim_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)
 {
-    (void)attrib;
-    (void)value;
-    return cudasim_kernel_of_function(hfunc) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return cudasim_kernel_of_function(hfunc) ? cudasim_settable_attribute(attrib, value) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cudasim_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config)

@@ -56,6 +56,13 @@ CUresult cudasim_kernel_operation(struct cudasim_operation **operation, CUfuncti
                                   struct cudasim_launch shape, void **params, void **extra);
 /* Notes memory that the parameters name and the device may not use. Under the device lock. */
 void cudasim_kernel_look(struct cudasim_operation *operation, int device);
+/*
+ * Answers whether a launch with these attributes can be made as they ask, or with no difference to
+ * what it computes. No lock needed.
+ */
+CUresult cudasim_launch_attributes(const CUlaunchAttribute *attributes, unsigned int count);
+/* Answers the same for an attribute that a program gives a kernel. No lock needed. */
+CUresult cudasim_settable_attribute(CUfunction_attribute attribute, int value);
 /* Announces the kernel's image to the subscriber at its first use. Without the device lock. */
 void cudasim_kernel_first_use(struct cudasim_kernel_entry *entry);
 

@@ -293,6 +293,8 @@ CUresult cudasim_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Fla
                                CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
     if (!p || !bytesize || (Flags & ~known))
         return CUDA_ERROR_INVALID_VALUE;
+    if (Flags & CU_MEMHOSTREGISTER_IOMEMORY)
+        return CUDA_ERROR_NOT_SUPPORTED;
     cudasim_lock();
     CUresult result = add_pinned((uintptr_t)p, bytesize, CUDASIM_RANGE_REGISTERED, Flags);
     cudasim_unlock();

@@ -473,6 +473,8 @@ CUresult cudasim_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolP
         return CUDA_ERROR_INVALID_VALUE;
     if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !cudasim_valid_device(poolProps->location.id))
         return CUDA_ERROR_NOT_SUPPORTED;
+    if (poolProps->handleTypes || poolProps->maxSize || poolProps->usage)
+        return CUDA_ERROR_NOT_SUPPORTED;
     cudasim_lock();
     *pool = pool_new(poolProps->location.id);
     cudasim_unlock();

@@ -313,7 +313,14 @@ CUresult cudasim_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback
 static CUresult submit_word(enum cudasim_operation_kind kind, CUstream stream, CUdeviceptr address, uint64_t value,
                             unsigned int flags, bool wide)
 {
-    if (!address || address % (wide ? 8 : 4))
+    /*
+     * Writes from elsewhere are always visible here, and words are written in the order of the
+     * stream. So a flush, or no barrier, makes no difference.
+     */
+    const unsigned int known = kind == CUDASIM_OPERATION_WAIT_VALUE
+                                   ? CU_STREAM_WAIT_VALUE_NOR | CU_STREAM_WAIT_VALUE_FLUSH
+                                   : CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
+    if (!address || address % (wide ? 8 : 4) || (flags & ~known))
         return CUDA_ERROR_INVALID_VALUE;
     struct cudasim_operation *operation = cudasim_operation_new(kind);
     if (operation) {

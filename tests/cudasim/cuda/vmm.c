@@ -187,6 +187,8 @@ static CUresult check_properties(const CUmemAllocationProp *properties)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
+    if ((properties->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) || properties->allocFlags.usage)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (is_host_location(properties->location.type))
         return cudasim_config()->host_vmm ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
     if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
