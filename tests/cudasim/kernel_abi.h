@@ -16,6 +16,8 @@ extern "C" {
 #endif
 
 #define CUDASIM_KERNEL_ABI 1u
+/* The same, of a kernel that can run a part of its items at a time (struct cudasim_launch). */
+#define CUDASIM_KERNEL_ABI_IN_PARTS 2u
 
 /*
  * One parameter as the compiler lays it out in the parameter bank: its offset from the first
@@ -26,19 +28,24 @@ struct cudasim_param {
     uint32_t size;
 };
 
-/* The launch's shape: grid in blocks, block in threads, dynamic shared memory in bytes. */
+/*
+ * The launch's shape: grid in blocks, block in threads, dynamic shared memory in bytes. One call
+ * runs the items part, part + parts, ... A kernel that can't run in parts is called once, with part
+ * 0 of 1.
+ */
 struct cudasim_launch {
     uint32_t grid[3];
     uint32_t block[3];
     uint32_t shared_bytes;
+    uint32_t part, parts;
 };
 
 struct cudasim_kernel {
-    uint32_t abi; /* CUDASIM_KERNEL_ABI */
+    uint32_t abi; /* CUDASIM_KERNEL_ABI or CUDASIM_KERNEL_ABI_IN_PARTS */
     uint32_t param_count;
     const struct cudasim_param *params;
     /*
-     * Runs the whole grid on the calling thread. params[i] points at a copy of parameter i that the
+     * Runs the grid, or one part of it, on the calling thread. params[i] points at a copy of parameter i that the
      * simulator made at launch.
      */
     void (*run)(const struct cudasim_launch *launch, void *const *params);

@@ -11,7 +11,7 @@
  *
  * This makes two things from one body. The extern "C" __global__ function `scale` takes every n-th
  * item in each thread. The exported object `cudasim_kernel_scale` (tests/cudasim/kernel_abi.h) lets
- * the simulated device run the body once, over all items.
+ * the simulated device run the body, over all items or in parts.
  *
  * Items must be independent of each other: no __syncthreads, no shared memory, no atomics. So the
  * values don't depend on the grid, and a run is deterministic to the bit on either device.
@@ -32,7 +32,7 @@
 
 /*
  * The items that one thread works on: first, first + step, ... On the simulated device one call
- * takes all items.
+ * takes all items, or every second one (CUDASIM_SPLIT_KERNELS).
  */
 struct lane {
     size_t first;
@@ -83,14 +83,14 @@ template <typename... Params, void (*Body)(struct lane, Params...)> struct host_
         return value;
     }
 
-    template <size_t... Index> static void call(void *const *params, std::index_sequence<Index...>)
+    template <size_t... Index> static void call(struct lane lane, void *const *params, std::index_sequence<Index...>)
     {
-        Body({0, 1}, load<Params>(params[Index])...);
+        Body(lane, load<Params>(params[Index])...);
     }
 
-    static void run(const struct cudasim_launch *, void *const *params)
+    static void run(const struct cudasim_launch *launch, void *const *params)
     {
-        call(params, std::index_sequence_for<Params...>());
+        call({launch->part, launch->parts}, params, std::index_sequence_for<Params...>());
     }
 };
 
@@ -104,7 +104,7 @@ template <typename... Params, void (*Body)(struct lane, Params...)> struct host_
     }                                                                                                                  \
     extern "C" {                                                                                                       \
     extern const struct cudasim_kernel cudasim_kernel_##name;                                                          \
-    const struct cudasim_kernel cudasim_kernel_##name = {CUDASIM_KERNEL_ABI, host_kernel<name##_body>::count,          \
+    const struct cudasim_kernel cudasim_kernel_##name = {CUDASIM_KERNEL_ABI_IN_PARTS, host_kernel<name##_body>::count, \
                                                          host_kernel<name##_body>::parameters.param,                   \
                                                          host_kernel<name##_body>::run};                               \
     }                                                                                                                  \

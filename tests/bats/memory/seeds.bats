@@ -88,6 +88,12 @@ done_in() {
     done
 }
 
+@test "results are the same in every seed when calls block in full queues, streams share queues and kernels run in parts" {
+    mapfile -t names < <(some_of 12 $(workloads .))
+    seeds harsh --first 800001 --seeds $((SEEDS / 8)) --harsh "${names[@]}"
+    at_least $((SEEDS / 16)) "$(done_in harsh runs_with_evictions)" "runs with evictions"
+}
+
 @test "in these runs spans left, came back, were kept by cancelled evictions, and were used on their slots" {
     at_least $((SEEDS - 4)) "$(done_in mlp transformer hostile runs)" "runs, of 2000 or as many as were asked for"
     at_least $((SEEDS * 7 / 10)) "$(done_in mlp transformer hostile runs_with_evictions)" "runs with evictions"

@@ -144,6 +144,7 @@ static void read_config(void)
     config.launch_ns = read_number("CUDASIM_LAUNCH_NS", 0);
     config.queue = read_number("CUDASIM_QUEUE", 0);
     config.connections = read_number("CUDASIM_MAX_CONNECTIONS", 0);
+    config.split_kernels = read_number("CUDASIM_SPLIT_KERNELS", 0) != 0;
     config.slice_ns = read_number("CUDASIM_SLICE_NS", 0);
     read_slice_way();
     config.patience_ns = read_number("CUDASIM_PATIENCE_MS", 5000) * 1000000u;

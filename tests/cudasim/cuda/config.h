@@ -36,6 +36,7 @@ struct cudasim_config {
     uint64_t queue;
     /* CUDASIM_MAX_CONNECTIONS: hardware queues that all streams share; 0: each has its own */
     uint64_t connections;
+    bool split_kernels;   /* CUDASIM_SPLIT_KERNELS: kernels run in parts (seeded) */
     uint64_t slice_ns;    /* CUDASIM_SLICE_NS: the time that a mapping takes beside copies without a gap */
     bool slice_out;       /* CUDASIM_SLICE_WAY is out or both: beside D2H copies */
     bool slice_in;        /* CUDASIM_SLICE_WAY is in or both: beside H2D copies */

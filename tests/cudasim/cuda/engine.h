@@ -187,7 +187,7 @@ struct cudasim_operation {
     bool started;   /* it runs, or a piece of it has run */
     bool of_graph;  /* queued by a launch of a graph */
     bool faulted;   /* it touched an address without a mapping */
-    bool backwards; /* seeded: the copy or fill runs from its end to its start */
+    bool backwards; /* seeded: its last piece runs first */
     size_t pieces;  /* seeded: number of pieces that it runs in; 0 before it starts */
     size_t pieces_done;
     size_t dependency_count, dependency_room;
@@ -229,7 +229,7 @@ void cudasim_operation_free(struct cudasim_operation *operation);
  */
 int cudasim_operation_after(struct cudasim_operation *operation, struct cudasim_position position);
 /*
- * Runs one piece of a copy or fill, or the whole of any other operation. Marks the operation if it
+ * Runs one piece of a copy, fill or kernel, or the whole of any other operation. Marks the operation if it
  * faults. The caller may hold the lock or not.
  */
 void cudasim_operation_run(struct cudasim_operation *operation, size_t piece, size_t pieces);

@@ -70,7 +70,8 @@ __attribute__((visibility("default"))) CUkernel cudasim_register_kernel(const ch
                                                                         const struct cudasim_kernel *kernel,
                                                                         const void *cubin, size_t cubin_bytes)
 {
-    if (!name || !kernel || kernel->abi != CUDASIM_KERNEL_ABI || !kernel->run)
+    if (!name || !kernel || (kernel->abi != CUDASIM_KERNEL_ABI && kernel->abi != CUDASIM_KERNEL_ABI_IN_PARTS) ||
+        !kernel->run)
         return NULL;
     cudasim_lock();
     struct cudasim_kernel_entry *entry = add_kernel(name, kernel, cubin, cubin_bytes);
@@ -262,7 +263,8 @@ CUresult cudasim_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned in
                                 unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
                                 unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra)
 {
-    struct cudasim_launch shape = {{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes};
+    struct cudasim_launch shape = {
+        {gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes, 0, 1};
     return launch(f, shape, hStream, kernelParams, extra);
 }
 
@@ -275,6 +277,8 @@ CUresult cudasim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, vo
         {config->gridDimX, config->gridDimY, config->gridDimZ},
         {config->blockDimX, config->blockDimY, config->blockDimZ},
         config->sharedMemBytes,
+        0,
+        1,
     };
     return launch(f, shape, config->hStream, kernelParams, extra);
 }
@@ -284,7 +288,8 @@ CUresult cudasim_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, 
                                            unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                                            void **kernelParams)
 {
-    struct cudasim_launch shape = {{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes};
+    struct cudasim_launch shape = {
+        {gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes, 0, 1};
     return launch(f, shape, hStream, kernelParams, NULL);
 }
 

@@ -99,11 +99,15 @@ const struct cudasim_operation *cudasim_kernel_running(void)
     return kernel_running;
 }
 
-static void run_kernel(const struct cudasim_operation *operation)
+static void run_kernel(const struct cudasim_operation *operation, size_t piece, size_t pieces)
 {
     const struct cudasim_operation *outer = kernel_running;
+    struct cudasim_launch launch = operation->kernel.launch;
+
+    launch.part = (uint32_t)piece;
+    launch.parts = (uint32_t)pieces;
     kernel_running = operation;
-    operation->kernel.entry->code->run(&operation->kernel.launch, operation->kernel.params);
+    operation->kernel.entry->code->run(&launch, operation->kernel.params);
     kernel_running = outer;
 }
 
@@ -113,7 +117,7 @@ static void run_guarded(void *argument)
     struct cudasim_operation *operation = run->operation;
     switch (operation->kind) {
     case CUDASIM_OPERATION_KERNEL:
-        run_kernel(operation);
+        run_kernel(operation, run->piece, run->pieces);
         break;
     case CUDASIM_OPERATION_COPY:
         run_copy(&operation->copy, run->piece, run->pieces);
@@ -211,7 +215,7 @@ void cudasim_operation_run(struct cudasim_operation *operation, size_t piece, si
         kernel_running = NULL;
         cudasim_ledger_unmapped_access(operation_name(operation), fault_address);
         operation->faulted = true;
-    } else if (operation->kind == CUDASIM_OPERATION_KERNEL) {
+    } else if (operation->kind == CUDASIM_OPERATION_KERNEL && operation->pieces_done + 1 >= pieces) {
         cudasim_ledger_kernel_ran(operation->kernel.entry);
     }
 }

@@ -2,14 +2,15 @@
  * The adversarial scheduler. Nothing runs by itself. Operations run one at a time, on the thread of
  * a caller that waits, polls or makes an API call. The seed picks the next one among those that the
  * ordering allows. A seed also picks a mood, a bias that uniform choice would seldom produce for
- * long. Large copies and fills run in pieces, forwards or backwards. So unordered operations can
- * come in between.
+ * long. Large copies and fills run in pieces, forwards or backwards, and so do kernels if asked for.
+ * So unordered operations can come in between.
  */
 #include <sched.h>
 #include <unistd.h>
 
 #include "config.h"
 #include "engine.h"
+#include "kernels.h"
 #include "trace.h"
 
 enum mood {
@@ -28,6 +29,8 @@ enum mood {
 
 /* A copy or fill of less than twice these bytes is not cut. */
 #define MIN_PIECE_BYTES 64u
+/* Pieces of a kernel, if it runs in parts: its even items and its odd ones. */
+#define KERNEL_PARTS 2u
 /*
  * One choice in this many ignores the mood, so that no mood hides a bug that needs one exception.
  */
@@ -153,6 +156,12 @@ static struct cudasim_operation *pick(void)
     return liked ? liked : any;
 }
 
+static bool runs_in_parts(const struct cudasim_operation *operation)
+{
+    return operation->kind == CUDASIM_OPERATION_KERNEL && cudasim_config()->split_kernels &&
+           operation->kernel.entry->code->abi == CUDASIM_KERNEL_ABI_IN_PARTS;
+}
+
 static void start_operation(struct cudasim_operation *operation)
 {
     operation->pieces = 1;
@@ -162,6 +171,9 @@ static void start_operation(struct cudasim_operation *operation)
     bool can_split = operation->kind == CUDASIM_OPERATION_COPY || operation->kind == CUDASIM_OPERATION_FILL;
     if (can_split && box->width * box->height * box->depth >= 2 * MIN_PIECE_BYTES) {
         operation->pieces = 1 + random_below(4);
+        operation->backwards = random_below(2) != 0;
+    } else if (runs_in_parts(operation)) {
+        operation->pieces = KERNEL_PARTS;
         operation->backwards = random_below(2) != 0;
     }
     cudasim_trace_operation("start", operation);

@@ -179,9 +179,10 @@ static const struct cudasim_kernel *find_host_kernel(const void *stub, const cha
                 symbol);
         return NULL;
     }
-    if (kernel->abi != CUDASIM_KERNEL_ABI || kernel->run == NULL ||
+    if ((kernel->abi != CUDASIM_KERNEL_ABI && kernel->abi != CUDASIM_KERNEL_ABI_IN_PARTS) || kernel->run == NULL ||
         (kernel->param_count != 0 && kernel->params == NULL)) {
-        fprintf(stderr, "cudasim: %s is not of kernel ABI %u\n", symbol, CUDASIM_KERNEL_ABI);
+        fprintf(stderr, "cudasim: %s is not of kernel ABI %u or %u\n", symbol, CUDASIM_KERNEL_ABI,
+                CUDASIM_KERNEL_ABI_IN_PARTS);
         return NULL;
     }
     return kernel;
