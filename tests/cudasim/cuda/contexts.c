@@ -145,7 +145,7 @@ static void close_context(CUcontext context)
         if (stream->context == context)
             cudasim_stream_drop_branches(stream);
     LIST_FOREACH (stream, &cudasim_streams, link) {
-        if (stream->context != context || !stream->alive || stream->per_thread)
+        if (stream->context != context || !stream->alive || stream->owner)
             continue;
         if (stream != context->legacy)
             cudasim_ledger_object(CUDASIM_OBJECT_STREAM, -1);

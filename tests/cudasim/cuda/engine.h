@@ -87,7 +87,7 @@ struct CUstream_st {
     unsigned int flags;
     int priority;
     bool alive;                      /* false once destroyed: its handle is refused, but its operations still run */
-    bool per_thread;                 /* a thread's own default stream */
+    uintptr_t owner;                 /* the number of the thread whose default stream it is; else 0 */
     bool has_worker;                 /* threads scheduler: its worker runs */
     pthread_cond_t wake;             /* threads scheduler: wakes the worker */
     struct cudasim_capture *capture; /* the capture that records this stream's work, or NULL */

@@ -13,16 +13,25 @@
 
 static uint64_t next_stream_id = 1;
 
-/* Holds each thread's own default stream, which is given back when the thread ends. */
+/*
+ * Holds the number of each thread that has default streams of its own, one in each context. They
+ * are given back when the thread ends.
+ */
 static pthread_key_t per_thread_key;
 static pthread_once_t per_thread_once = PTHREAD_ONCE_INIT;
+static uintptr_t last_owner; /* under the device lock */
 
-static void give_back_per_thread(void *stream)
+static void give_back_per_thread(void *owner)
 {
+    CUstream stream;
     cudasim_lock();
-    cudasim_capture_stream_gone(stream);
-    cudasim_stream_drop_branches(stream);
-    ((CUstream)stream)->alive = false;
+    LIST_FOREACH (stream, &cudasim_streams, link) {
+        if (!stream->alive || stream->owner != (uintptr_t)owner)
+            continue;
+        cudasim_capture_stream_gone(stream);
+        cudasim_stream_drop_branches(stream);
+        stream->alive = false;
+    }
     cudasim_unlock();
 }
 
@@ -56,7 +65,7 @@ CUstream cudasim_stream_new(CUcontext context, unsigned int flags, int priority)
     stream->context = context;
     stream->flags = flags;
     stream->priority = priority;
-    stream->per_thread = false;
+    stream->owner = 0;
     stream->chain = 0;
     stream->alive = true;
     cudasim_connection_assign(stream);
@@ -79,17 +88,27 @@ void cudasim_stream_drop_branches(CUstream stream)
     }
 }
 
-static CUstream per_thread_stream(CUcontext context)
+static uintptr_t owner_here(void)
 {
     pthread_once(&per_thread_once, make_per_thread_key);
-    CUstream stream = pthread_getspecific(per_thread_key);
-    if (stream && stream->alive && stream->context == context)
-        return stream;
-    stream = cudasim_stream_new(context, CU_STREAM_DEFAULT, 0);
-    if (!stream)
+    uintptr_t owner = (uintptr_t)pthread_getspecific(per_thread_key);
+    if (!owner && !pthread_setspecific(per_thread_key, (void *)(last_owner + 1)))
+        owner = ++last_owner;
+    return owner;
+}
+
+static CUstream per_thread_stream(CUcontext context)
+{
+    const uintptr_t owner = owner_here();
+    CUstream stream;
+    if (!owner)
         return NULL;
-    stream->per_thread = true;
-    pthread_setspecific(per_thread_key, stream);
+    LIST_FOREACH (stream, &cudasim_streams, link)
+        if (stream->alive && stream->owner == owner && stream->context == context)
+            return stream;
+    stream = cudasim_stream_new(context, CU_STREAM_DEFAULT, 0);
+    if (stream)
+        stream->owner = owner;
     return stream;
 }
 
@@ -138,7 +157,7 @@ CUresult cudasim_cuStreamDestroy_v2(CUstream hStream)
 {
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(hStream);
-    bool owned = stream && stream == hStream && !stream->per_thread && stream != stream->context->legacy;
+    bool owned = stream && stream == hStream && !stream->owner && stream != stream->context->legacy;
     cudasim_unlock();
     if (!owned)
         return CUDA_ERROR_INVALID_HANDLE;

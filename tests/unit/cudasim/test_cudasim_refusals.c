@@ -91,7 +91,6 @@ static void event_flags(void)
 {
     CUevent event, refused;
     CUstream stream;
-    CUgraph graph;
     if (!open_device(&device))
         return;
     EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuEventCreate(&refused, CU_EVENT_INTERPROCESS));
