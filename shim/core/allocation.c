@@ -556,16 +556,6 @@ static void free_pieces(struct ps_block *block, const struct ps_uses *uses, stru
     ps_block_end(block);
 }
 
-/*
- * Adds `used` to the uses of a cudaFree if several devices are in use. "All streams" means this
- * device's streams only. Other devices' streams are known from their uses of the span. [locked]
- */
-static void also_after_other_devices(struct ps_uses *uses, const struct ps_stream *stream, const struct ps_uses *used)
-{
-    if (!stream && ps_devices_several)
-        ps_uses_merge(uses, used);
-}
-
 /* The work that is over when memory is freed. */
 enum freed {
     BY_STREAM, /* cudaFreeAsync */
@@ -573,6 +563,16 @@ enum freed {
     /* cuMemUnmap: all work is over. The real one does not wait, so the program has waited. */
     BY_UNMAPPING
 };
+
+/*
+ * Adds `used` to the uses of a cudaFree if several devices are in use. "All streams" means this
+ * device's streams only. Other devices' streams are known from their uses of the span. [locked]
+ */
+static void also_after_other_devices(struct ps_uses *uses, enum freed how, const struct ps_uses *used)
+{
+    if (how == AT_ONCE && ps_devices_several)
+        ps_uses_merge(uses, used);
+}
 
 /*
  * Frees the span, block, or piece of a growing block that begins at the address. Sets `*bytes` to
@@ -632,9 +632,9 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
     if (block) {
         PS_BLOCK_EACH (span, block) {
             ps_learning_freed(span);
-            also_after_other_devices(&uses, stream, &span->order.uses);
+            also_after_other_devices(&uses, how, &span->order.uses);
         }
-        also_after_other_devices(&uses, stream, &block->uses);
+        also_after_other_devices(&uses, how, &block->uses);
         free_pieces(block, &uses, has_table ? stream : NULL);
     } else {
         ps_learning_freed(span);
@@ -645,9 +645,9 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
             span->order.fence_set = true;
             span->order.fence_seen = 0;
         } else {
-            also_after_other_devices(&uses, stream, &span->order.uses);
+            also_after_other_devices(&uses, how, &span->order.uses);
             if (ps_block_of(span))
-                also_after_other_devices(&uses, stream, &ps_block_of(span)->uses);
+                also_after_other_devices(&uses, how, &ps_block_of(span)->uses);
         }
         free_read(span, &uses, has_table ? stream : NULL);
         span->freed.in_order = how == BY_STREAM;

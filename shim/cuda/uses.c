@@ -110,6 +110,14 @@ void ps_uses_mark(const struct ps_uses *uses)
             ps_stream_tick(uses->use[i].stream); /* on an error, the thread that waits records it */
 }
 
+bool ps_uses_are_marked(const struct ps_uses *uses)
+{
+    for (unsigned i = 0; i < uses->count; i++)
+        if (atomic_load(&uses->use[i].stream->recorded) < uses->use[i].tick && !atomic_load(&uses->use[i].stream->gone))
+            return false;
+    return !uses->everywhere;
+}
+
 /* `place`: where the stream's use probably is. `into` has no moment. */
 static void merge_at(struct ps_uses *into, struct ps_use use, unsigned place)
 {

@@ -4,7 +4,8 @@
  *
  * Threads: any. No function here takes the registry lock, and none may be called with it held. The
  * exceptions make no driver call: ps_use_of, ps_uses_add, ps_uses_note, ps_uses_note_everything,
- * ps_uses_merge, ps_uses_merge_one, ps_uses_copy, ps_uses_are_late and ps_uses_clear.
+ * ps_uses_merge, ps_uses_merge_one, ps_uses_copy, ps_uses_are_late, ps_uses_are_marked and
+ * ps_uses_clear.
  */
 #ifndef PS_USES_H
 #define PS_USES_H
@@ -91,6 +92,12 @@ static inline void ps_uses_copy(struct ps_uses *to, const struct ps_uses *from)
  * for work that is queued later.
  */
 void ps_uses_mark(const struct ps_uses *uses);
+
+/*
+ * Returns whether a wait for the uses waits for no work that was queued later. It is not so while a
+ * tick is missing, or where the uses are those of a moment.
+ */
+bool ps_uses_are_marked(const struct ps_uses *uses);
 
 /*
  * Makes `waiter`, a stream of Penstock's, wait for the uses. Returns 0 or -errno; after -errno the

@@ -165,7 +165,7 @@ struct ps_span *ps_size_class_find_freed_at_once(size_t bytes)
 
     if (class)
         TAILQ_FOREACH (span, &class->offered, sized)
-            if (may_be_taken(span, NULL) && !span->freed.in_order)
+            if (may_be_taken(span, NULL) && !span->freed.in_order && ps_uses_are_marked(&span->order.uses))
                 break;
     return span;
 }

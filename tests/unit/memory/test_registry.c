@@ -166,6 +166,36 @@ static void test_which_freed_span_is_used_again(void)
 }
 
 /*
+ * A span that cudaFree gave back is taken while it is in use only if a wait for its uses waits for
+ * nothing that was queued since: not while the tick of a use, or of a moment, is yet to be recorded.
+ */
+static void test_which_freed_span_every_stream_may_wait_for(void)
+{
+    struct ps_stream here = {.index = 0, .next = 3, .recorded = 2};
+    struct ps_span *span = live_span(UNIT, UNIT);
+
+    ps_uses_note(&span->order.uses, &here);
+    free_span(span);
+    EXPECT(!ps_registry_cached_take_at_once(UNIT));
+    here.recorded = 3;
+    span->freed.in_order = true;
+    EXPECT(!ps_registry_cached_take_at_once(UNIT));
+    span->freed.in_order = false;
+    EXPECT(ps_registry_cached_take_at_once(UNIT) == span);
+    ps_uses_clear(&span->order.uses);
+    ps_uses_note_everything(&span->order.uses);
+    ps_registry_cache(span);
+    EXPECT(!ps_registry_cached_take_at_once(UNIT));
+    here.recorded = 2;
+    here.gone = true; /* nothing is queued on it any more */
+    ps_uses_clear(&span->order.uses);
+    ps_uses_note(&span->order.uses, &here);
+    EXPECT(ps_registry_cached_take_at_once(UNIT) == span);
+    ps_registry_cache(span);
+    drop(span);
+}
+
+/*
  * The smallest larger one serves, within a bound. The excess is not part of the program's demand.
  */
 static void test_a_larger_freed_span_serves(void)
@@ -413,6 +443,7 @@ int main(void)
     test_addresses_lead_to_spans();
     test_counts();
     test_which_freed_span_is_used_again();
+    test_which_freed_span_every_stream_may_wait_for();
     test_a_larger_freed_span_serves();
     test_what_is_used_after_its_free();
     test_what_nobody_wants();
