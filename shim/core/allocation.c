@@ -502,6 +502,8 @@ static struct ps_span *settled_at(CUdeviceptr address)
 static void free_span(struct ps_span *span, const struct ps_uses *uses)
 {
     span->freed.in_order = true;
+    span->freed.behind_everything = false;
+    span->freed.by = 0;
     ps_registry_end_life(span);
     span->holds.pinned = 0;
     ps_uses_copy(&span->order.uses, uses);
@@ -651,6 +653,8 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
         }
         free_read(span, &uses, has_table ? stream : NULL);
         span->freed.in_order = how == BY_STREAM;
+        span->freed.behind_everything = after_everything != NULL;
+        span->freed.by = how == AT_ONCE ? ps_thread_number() : 0;
     }
     if (ps_budget.waiting)
         ps_registry_changed();

@@ -148,8 +148,7 @@ static void make_thread_ends(void)
     has_thread_ends = !pthread_key_create(&thread_ends, end_own_streams);
 }
 
-/* Returns the calling thread's number. From now on its own streams end with the thread. */
-static uint64_t own_number(void)
+uint64_t ps_thread_number(void)
 {
     static _Atomic uint64_t numbers;
 
@@ -185,7 +184,7 @@ static struct ps_stream *begin(struct ps_stream *s, CUstream handle, CUcontext c
     s->context = context;
     s->per_thread = per_thread;
     s->legacy = !handle;
-    s->owner = per_thread ? own_number() : 0;
+    s->owner = per_thread ? ps_thread_number() : 0;
     look_whether_blocking(handle);
     return s;
 }

@@ -117,6 +117,9 @@ bool ps_streams_may_be_several(void);
 /* Returns the legacy default stream of the current context, or NULL if it was not used yet. */
 struct ps_stream *ps_stream_find_legacy(void);
 
+/* Returns the calling thread's number, from 1. From now on its own streams end with the thread. */
+uint64_t ps_thread_number(void);
+
 /*
  * Called when memory is freed in the order of `stream`, after ps_uses_note. On the legacy stream
  * the real call comes after the work that blocking streams were given before. It comes before their

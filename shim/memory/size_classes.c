@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/per_device.h"
+#include "cuda/streams.h"
 #include "memory/registry.h"
 #include "policy/span_rules.h"
 
@@ -97,6 +98,20 @@ static bool used_on_alone(const struct ps_span *span, const struct ps_stream *st
 }
 
 /*
+ * Whether the span's fence covers work that the requester may not have to come after. The thread
+ * that called cudaFree would have waited for all of it. Another thread would not, and its streams
+ * may wait for what it queues next.
+ */
+static bool is_behind_others(const struct ps_span *span, const struct ps_stream *stream)
+{
+    if (!span->freed.behind_everything)
+        return false;
+    if (span->freed.in_order) /* on the legacy stream */
+        return !stream || !ps_stream_orders_others(stream);
+    return span->freed.by != ps_thread_number();
+}
+
+/*
  * Spans of a size that the search for one without a wait considers. A steady program finds it among
  * the first.
  */
@@ -111,7 +126,7 @@ static struct ps_span *ordered_in(const struct size_class *class, const struct p
     {
         if (looked++ == LOOK_AT)
             break;
-        if (may_be_taken(span, stream) && used_on_alone(span, stream) &&
+        if (may_be_taken(span, stream) && used_on_alone(span, stream) && !is_behind_others(span, stream) &&
             !(for_any && span->freed.in_order && span->order.uses.count))
             return span;
     }
@@ -165,7 +180,8 @@ struct ps_span *ps_size_class_find_freed_at_once(size_t bytes)
 
     if (class)
         TAILQ_FOREACH (span, &class->offered, sized)
-            if (may_be_taken(span, NULL) && !span->freed.in_order && ps_uses_are_marked(&span->order.uses))
+            if (may_be_taken(span, NULL) && !span->freed.in_order && ps_uses_are_marked(&span->order.uses) &&
+                (!span->freed.by || span->freed.by == ps_thread_number()))
                 break;
     return span;
 }

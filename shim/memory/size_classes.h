@@ -33,8 +33,8 @@ uint32_t ps_size_class_count(size_t bytes);
 struct ps_span *ps_size_class_find_ordered(size_t bytes, size_t at_most, const struct ps_stream *stream, bool for_any);
 
 /*
- * Returns the oldest span of exactly that size that cudaFree gave back, or NULL. Its uses may not be
- * over, but a wait for them waits for no later work. The caller withdraws the span.
+ * Returns the oldest span of exactly that size that this thread gave back by cudaFree, or NULL. Its
+ * uses may not be over, but a wait for them waits for no later work. The caller withdraws the span.
  */
 struct ps_span *ps_size_class_find_freed_at_once(size_t bytes);
 

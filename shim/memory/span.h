@@ -98,7 +98,11 @@ struct ps_span_freed {
     struct ps_stream *awaited_on;
     unsigned awaited; /* the number of these launches */
     bool in_order;    /* CACHED: freed in the order of a stream; its uses may not be over */
-    uint64_t period;  /* CACHED: the registry's period at its free, plus 1; 0: only asked for */
+    /* CACHED: the fence stands for all work that was queued on any stream before the free. */
+    bool behind_everything;
+    /* CACHED: the thread that freed it by cudaFree (ps_thread_number); 0: freed in another way. */
+    uint64_t by;
+    uint64_t period; /* CACHED: the registry's period at its free, plus 1; 0: only asked for */
 };
 
 /* Launches that may use a span without naming it (grace.h). */

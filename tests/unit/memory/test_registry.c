@@ -181,6 +181,9 @@ static void test_which_freed_span_every_stream_may_wait_for(void)
     span->freed.in_order = true;
     EXPECT(!ps_registry_cached_take_at_once(UNIT));
     span->freed.in_order = false;
+    span->freed.by = ps_thread_number() + 1; /* another thread's cudaFree would have waited */
+    EXPECT(!ps_registry_cached_take_at_once(UNIT));
+    span->freed.by = ps_thread_number();
     EXPECT(ps_registry_cached_take_at_once(UNIT) == span);
     ps_uses_clear(&span->order.uses);
     ps_uses_note_everything(&span->order.uses);
@@ -192,6 +195,25 @@ static void test_which_freed_span_every_stream_may_wait_for(void)
     ps_uses_note(&span->order.uses, &here);
     EXPECT(ps_registry_cached_take_at_once(UNIT) == span);
     ps_registry_cache(span);
+    drop(span);
+}
+
+/* The same where the fence of the freed span stands for all work that was queued anywhere. */
+static void test_which_stream_may_wait_for_everything(void)
+{
+    struct ps_stream here = {.index = 0};
+    struct ps_span *span = live_span(UNIT, UNIT);
+
+    free_span(span);
+    span->freed.behind_everything = true;
+    span->freed.by = ps_thread_number() + 1;
+    EXPECT(!ps_registry_cached_take_ordered(UNIT, UNIT, &here, false));
+    span->freed.by = ps_thread_number();
+    EXPECT(ps_registry_cached_take_ordered(UNIT, UNIT, &here, false) == span);
+    ps_registry_cache(span);
+    span->freed.by = 0;
+    span->freed.in_order = true; /* on the legacy stream, which alone comes after its own fence */
+    EXPECT(!ps_registry_cached_take_ordered(UNIT, UNIT, &here, false));
     drop(span);
 }
 
@@ -444,6 +466,7 @@ int main(void)
     test_counts();
     test_which_freed_span_is_used_again();
     test_which_freed_span_every_stream_may_wait_for();
+    test_which_stream_may_wait_for_everything();
     test_a_larger_freed_span_serves();
     test_what_is_used_after_its_free();
     test_what_nobody_wants();
