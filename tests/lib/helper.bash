@@ -99,7 +99,7 @@ requires() {
         root) [ "$(id -u)" = 0 ] || lacking "$word" "not root" ;;
         release) [ "${BUILD##*/}" = release ] || skip "only for the release build" ;;
         plain) [[ "${BUILD##*/}" != *san ]] || skip "not for a sanitizer's build" ;;
-        cc | clang | jq | gdb | glpsol | strace | shellcheck | cppcheck | clang-format | clang-tidy)
+        cc | clang | jq | gdb | glpsol | patch | strace | shellcheck | cppcheck | clang-format | clang-tidy)
             command -v "${word/#cc/gcc}" >/dev/null || lacking "$word" "no $word"
             ;;
         # Set-up does not install these tools, which read our packages, man pages and completions.

@@ -47,6 +47,7 @@ right() {
     fi
     WRONG=$((WRONG + 1))
     [ $WRONG -gt 12 ] || printf '%s: status %s:\n%s\n' "$*" "$status" "$output" >&2
+    [ -z "${PENSTOCK_TEST_STOP:-}" ] # set by scripts/dev/defects: the first failure is enough
 }
 
 # seeds_for N: prints seeds for the Nth run.
