@@ -76,6 +76,8 @@ static const struct order_case cases[] = {
     {"free-beside-capture", case_free_beside_capture,
      "cudaFree while another thread captures, among many streams; then the device is idle"},
     {"free-beside-capture-larger", case_free_beside_capture_larger, "the same, then a request for a larger block"},
+    {"free-beside-capture-queried", case_free_beside_capture_queried,
+     "the same, where the host queries the streams instead of waiting for the device"},
     {"device-wait", case_device_wait,
      "a thread waits for the device, and another needs memory before it can end that wait"},
     {"stream-wait", case_stream_wait, "the same with a wait for the stream"},

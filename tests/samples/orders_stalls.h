@@ -58,11 +58,23 @@ static void use_on_many(uint32_t **block, const cudaStream_t *streams)
     CHECK(cudaDeviceSynchronize());
 }
 
+/* Waits until the streams have nothing to do, by queries. These are no waits that Penstock sees. */
+static void query_until_idle(const cudaStream_t *streams)
+{
+    for (unsigned i = 0; i < BUSY_STREAMS; i++) {
+        cudaError_t answer;
+
+        while ((answer = cudaStreamQuery(streams[i])) == cudaErrorNotReady)
+            usleep(100);
+        CHECK(answer);
+    }
+}
+
 /*
  * Blocks are freed while another thread captures, which forbids waiting for the device. Later the
  * device is idle, and the program asks for their memory.
  */
-static void free_beside_capture(size_t wanted)
+static void free_beside_capture(size_t wanted, bool queries)
 {
     cudaStream_t streams[BUSY_STREAMS];
     uint32_t *block[BUDGET_BLOCKS];
@@ -76,7 +88,10 @@ static void free_beside_capture(size_t wanted)
         give_for_all(block[0]);
         give_for_all(block[1]);
     }
-    CHECK(cudaDeviceSynchronize());
+    if (queries)
+        query_until_idle(streams);
+    else
+        CHECK(cudaDeviceSynchronize());
     uint32_t *more = take_for_all(wanted);
     LAUNCH(streams[0], wanted / sizeof(uint32_t), fill_words, more, 9, 0, wanted / sizeof(uint32_t));
     CHECK(cudaDeviceSynchronize());
@@ -87,12 +102,17 @@ static void free_beside_capture(size_t wanted)
 
 static void case_free_beside_capture(void)
 {
-    free_beside_capture(block_bytes);
+    free_beside_capture(block_bytes, false);
 }
 
 static void case_free_beside_capture_larger(void)
 {
-    free_beside_capture(2 * block_bytes);
+    free_beside_capture(2 * block_bytes, false);
+}
+
+static void case_free_beside_capture_queried(void)
+{
+    free_beside_capture(2 * block_bytes, true);
 }
 
 /* ---- a wait for the device ---- */

@@ -56,8 +56,10 @@ seeds_for() { [ "$DEVICE" != sim ] || some_of 2 $((2 * $1 + 1)) $((2 * $1 + 2));
 # all_right KIB CASES SETTINGS... [-- ARGUMENT...]: runs every case with blocks of KIB KiB, with
 # each of the settings, in real time and with seeds.
 all_right() {
-    local kib=$1 names=$2 name way seed settings ways=() runs=0
+    local kib=$1 names=$2 name way seed settings seconds ways=() runs=0
     shift 2
+    seconds=$(patience 10) # after which the sample reports that it hangs
+    [ "$seconds" -le 50 ] || seconds=50
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
         ways+=("$1")
         shift
@@ -67,10 +69,10 @@ all_right() {
         for way in "${ways[@]}"; do
             read -ra settings <<<"$(settings_of "$way" "$kib")"
             runs=$((runs + 1))
-            run_penstock "${settings[@]}" $PATIENCE "$SAMPLES/orders" "$name" "$kib" "$@"
+            run_penstock "${settings[@]}" $PATIENCE "$SAMPLES/orders" "$name" "$kib" "$seconds" "$@"
             right "$name $kib $*, ${settings[*]}"
             for seed in $(seeds_for $runs); do
-                run_penstock "${settings[@]}" $PATIENCE CUDASIM_SCHED=seeded CUDASIM_SEED="$seed" "$SAMPLES/orders" "$name" "$kib" "$@"
+                run_penstock "${settings[@]}" $PATIENCE CUDASIM_SCHED=seeded CUDASIM_SEED="$seed" "$SAMPLES/orders" "$name" "$kib" "$seconds" "$@"
                 right "$name $kib $*, ${settings[*]}, seed $seed"
             done
         done
@@ -228,6 +230,14 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     settings_of() { echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=lru CUDASIM_EVENT_NS="$1"; }
     all_right 2048 'free-beside-capture.*' 0 5000
     none_wrong
+    requires sim jq
+    local name
+    # It is taken, so nothing leaves for the request.
+    for name in $(cases 'free-beside-capture.*'); do
+        run_penstock PENSTOCK_BUDGET=16MiB PENSTOCK_POLICY=lru CUDASIM_EVENT_NS=5000 "$SAMPLES/orders" "$name" 2048
+        ended_with 0
+        equal 0 "$(report evictions)" "evictions of $name"
+    done
 }
 
 @test "while a thread waits for the device, another thread gets memory" {

@@ -59,7 +59,9 @@ static CUresult make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, struct cudasi
 {
     const struct cudasim_launch shape = {{params->gridDimX, params->gridDimY, params->gridDimZ},
                                          {params->blockDimX, params->blockDimY, params->blockDimZ},
-                                         params->sharedMemBytes};
+                                         params->sharedMemBytes,
+                                         0,
+                                         1};
     CUfunction function = params->func ? params->func : (CUfunction)params->kern;
     CUresult result = cudasim_kernel_operation(made, function, shape, params->kernelParams, params->extra);
     if (result == CUDA_SUCCESS) {
