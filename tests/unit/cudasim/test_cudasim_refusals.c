@@ -121,7 +121,6 @@ static void graph_flags(void)
                                                                  CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH));
     EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiate(&executable, graph, 1u << 8));
     EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED,
-                cuGraphInstantiateWithParams(&executable, graph, &(CUDA_GRAPH_INSTANTIATE_PARAMS){0}));
 }
 
 static void word_flags(void)
