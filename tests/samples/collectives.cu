@@ -429,8 +429,8 @@ static void case_scalar(void)
 
 /* ---- graphs ---- */
 /*
- * Makes the executable graph from a clone of a graph that has the captured one as a child. All three
- * graphs are destroyed.
+ * Makes the executable graph from a clone of a graph that has the captured one as a child. Destroys
+ * all three graphs.
  */
 static cudaGraphExec_t instantiate_copy(cudaGraph_t captured)
 {
