@@ -485,6 +485,67 @@ static void graphs_replay_what_was_captured(void)
 }
 
 /* Captures a fill of new memory, and a free of other memory, if any. */
+/* A diamond: x is filled, each side adds it to a vector of its own, and then the sides are added. */
+static void branches_of_a_graph_keep_their_order(void)
+{
+    float *x = new_floats(0.0f, ITEMS), *left = new_floats(0.0f, ITEMS), *right = new_floats(0.0f, ITEMS);
+    cudaStream_t stream, side;
+    cudaEvent_t fork, join;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+    CHECK(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    CHECK(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    LAUNCH(stream, ITEMS, fill, x, 2.0f, ITEMS);
+    CHECK(cudaEventRecord(fork, stream));
+    CHECK(cudaStreamWaitEvent(side, fork, 0));
+    LAUNCH(stream, ITEMS, saxpy, left, x, 1.0f, ITEMS);
+    LAUNCH(side, ITEMS, saxpy, right, x, 3.0f, ITEMS);
+    CHECK(cudaEventRecord(join, side));
+    CHECK(cudaStreamWaitEvent(stream, join, 0));
+    LAUNCH(stream, ITEMS, saxpy, left, right, 1.0f, ITEMS);
+    CHECK(cudaMemsetAsync(right, 0, BYTES, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    for (int launch = 1; launch <= 3; launch++) {
+        CHECK(cudaGraphLaunch(executable, launch == 2 ? side : stream)); /* launches come one after the other */
+        CHECK(cudaDeviceSynchronize());
+        EXPECT(count_other_than(left, 8.0f * launch, ITEMS) == 0);
+        EXPECT(count_other_than(right, 0.0f, ITEMS) == 0);
+    }
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaEventDestroy(fork));
+    CHECK(cudaEventDestroy(join));
+    CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaStreamDestroy(side));
+    CHECK(cudaFree(x));
+    CHECK(cudaFree(left));
+    CHECK(cudaFree(right));
+}
+
+static void managed_memory_is_the_hosts_too(void)
+{
+    struct cudaPointerAttributes attributes;
+    float *managed = NULL;
+
+    CHECK(cudaMallocManaged(&managed, BYTES));
+    CHECK(cudaPointerGetAttributes(&attributes, managed));
+    EXPECT(attributes.type == cudaMemoryTypeManaged);
+    LAUNCH(0, ITEMS, fill, managed, 3.0f, ITEMS);
+    CHECK(cudaDeviceSynchronize());
+    EXPECT(managed[0] == 3.0f && managed[ITEMS - 1] == 3.0f);
+    managed[7] = 5.0f;
+    LAUNCH(0, ITEMS, saxpy, managed, managed, 1.0f, ITEMS);
+    CHECK(cudaDeviceSynchronize());
+    EXPECT(managed[7] == 10.0f && managed[8] == 6.0f);
+    CHECK(cudaFree(managed));
+}
+
 static cudaGraphExec_t capture_memory(cudaStream_t stream, void **made, void *freed)
 {
     cudaGraph_t graph;
@@ -561,6 +622,8 @@ static void all_that_holds_anywhere(void)
     driver_entry_points_are_found();
     threads_work_side_by_side();
     graphs_replay_what_was_captured();
+    branches_of_a_graph_keep_their_order();
+    managed_memory_is_the_hosts_too();
     memory_of_a_graph_is_there_from_its_launch_to_its_free();
     everything_works_after_a_reset();
 }
