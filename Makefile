@@ -110,7 +110,7 @@ sample_sources := $(wildcard tests/samples/*.cu)
 samples := $(sample_sources:tests/samples/%.cu=$(OUT)/samples/%)
 # Toolkits differ in whether they bring the runtime as an archive.
 static_samples := $(OUT)/samples/mlp-static-sim $(if $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a),\
-    $(patsubst %,$(OUT)/samples/%-static,mlp hidden hostile))
+    $(patsubst %,$(OUT)/samples/%-static,mlp hidden hostile random_orders random_overlap))
 sample_policies := $(patsubst tests/samples/%.c,$(OUT)/samples/%.so,$(wildcard tests/samples/policy_*.c))
 
 pages := $(OUT)/man/penstock.1 $(OUT)/man/libpenstock.7

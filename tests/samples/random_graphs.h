@@ -2,6 +2,7 @@
 #ifndef PENSTOCK_SAMPLES_RANDOM_GRAPHS_H
 #define PENSTOCK_SAMPLES_RANDOM_GRAPHS_H
 
+#include <functional>
 #include <map>
 
 #include "random_tensors.h"
@@ -123,12 +124,31 @@ struct graph_node {
 
 struct random_graph {
     cudaGraphExec_t handle;
+    int home;                             /* its device */
     std::vector<struct graph_node> nodes; /* the second half on another branch, if the halves share no written tensor */
 };
 
 static inline size_t count_of(const struct graph_node *node)
 {
     return std::min(node->to->words.size(), node->from->words.size());
+}
+
+static inline bool is_on_host(const struct tensor_words *tensor)
+{
+    return tensor->kind == ON_HOST;
+}
+
+/* Fills of pinned memory, and copies within it, would wait for the stream on the host. */
+static inline bool is_for_kernels_alone(const struct graph_node *node)
+{
+    return is_on_host(node->to.get()) && (node->kind == NODE_FILL || is_on_host(node->from.get()));
+}
+
+static inline cudaMemcpyKind way_of_copy(const struct graph_node *node)
+{
+    const bool on_host = is_on_host(node->to.get()) || is_on_host(node->from.get());
+
+    return on_host ? cudaMemcpyDefault : cudaMemcpyDeviceToDevice;
 }
 
 static inline void capture_node(cudaStream_t stream, const struct graph_node *node)
@@ -140,8 +160,8 @@ static inline void capture_node(cudaStream_t stream, const struct graph_node *no
     else if (node->kind == NODE_ADD)
         LAUNCH(stream, count, add_to_words, node->to->device, node->by, count);
     else if (node->kind == NODE_COPY)
-        CHECK(cudaMemcpyAsync(node->to->device, node->from->device, count * sizeof(uint32_t), cudaMemcpyDeviceToDevice,
-                              stream));
+        CHECK(
+            cudaMemcpyAsync(node->to->device, node->from->device, count * sizeof(uint32_t), way_of_copy(node), stream));
     else
         CHECK(cudaMemsetAsync(node->to->device, static_cast<int>(node->by & 255), count * sizeof(uint32_t), stream));
 }
@@ -178,54 +198,28 @@ static inline size_t branch_of(const std::vector<struct graph_node> &nodes)
     return middle;
 }
 
-static inline void keep_captured(struct random_graph *graph, cudaGraph_t captured)
-{
-    CHECK(cudaGraphInstantiate(&graph->handle, captured, 0));
-    CHECK(cudaGraphDestroy(captured));
-    for (const struct graph_node &node : graph->nodes) {
-        node.to->held++;
-        node.from->held++;
-    }
-}
+/* What is to be captured, and beside what. */
+struct graph_capture {
+    const std::vector<struct graph_node> *nodes;
+    cudaStream_t stream, beside;
+    std::function<void(void)> between; /* does other work between nodes; may be empty */
+    struct random_streams *lanes;      /* LANES streams for branches whose order matters, or NULL */
+};
 
 /*
- * During the capture no memory is allocated or freed, and no call waits. The capture does not
- * restrict another thread.
- */
-static inline void capture_graph(struct random_graph *graph, cudaStream_t stream, cudaStream_t beside)
-{
-    const size_t branch = branch_of(graph->nodes);
-    const struct moment fork, join;
-    cudaGraph_t captured = nullptr;
-
-    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    if (branch < graph->nodes.size()) {
-        CHECK(cudaEventRecord(fork.event, stream));
-        CHECK(cudaStreamWaitEvent(beside, fork.event, 0));
-    }
-    for (size_t i = 0; i < graph->nodes.size(); i++)
-        capture_node(i < branch ? stream : beside, &graph->nodes[i]);
-    if (branch < graph->nodes.size()) {
-        CHECK(cudaEventRecord(join.event, beside));
-        CHECK(cudaStreamWaitEvent(stream, join.event, 0));
-    }
-    CHECK(cudaStreamEndCapture(stream, &captured));
-    keep_captured(graph, captured);
-}
-
-/*
- * The same in branches whose order matters. Each node is on a random lane. Waits order it after the
+ * Captures branches whose order matters. Each node is on a random lane. Waits order it after the
  * nodes on other lanes that write what it uses or use what it writes, and after no others.
  */
-static inline void capture_branches(struct random_graph *graph, struct random_streams *lanes)
+static inline cudaGraph_t capture_branches(const struct graph_capture *capture)
 {
+    struct random_streams *const lanes = capture->lanes;
     std::map<const struct tensor_words *, std::vector<struct work>> writes, reads;
     cudaGraph_t captured = nullptr;
     bool joined[LANES] = {true};
 
     CHECK(cudaStreamBeginCapture(lanes->all[0].handle, cudaStreamCaptureModeThreadLocal));
     const moment_ref fork = moment_on(lanes, 0);
-    for (const struct graph_node &node : graph->nodes) {
+    for (const struct graph_node &node : *capture->nodes) {
         const int lane = static_cast<int>(below(lanes, LANES));
         const cudaStream_t stream = lanes->all[static_cast<size_t>(lane)].handle;
 
@@ -250,7 +244,89 @@ static inline void capture_branches(struct random_graph *graph, struct random_st
             come_after(lanes, 0, &last);
     }
     CHECK(cudaStreamEndCapture(lanes->all[0].handle, &captured));
-    keep_captured(graph, captured);
+    return captured;
+}
+
+/*
+ * The capture does not restrict another thread. It forbids this thread some calls, except if other
+ * work is to be done between nodes.
+ */
+static inline cudaGraph_t capture_nodes(const struct graph_capture *capture)
+{
+    const std::vector<struct graph_node> &nodes = *capture->nodes;
+    const size_t branch = branch_of(nodes);
+    const struct moment fork, join;
+    cudaGraph_t captured = nullptr;
+
+    if (capture->lanes)
+        return capture_branches(capture);
+    CHECK(cudaStreamBeginCapture(capture->stream,
+                                 capture->between ? cudaStreamCaptureModeRelaxed : cudaStreamCaptureModeThreadLocal));
+    if (branch < nodes.size()) {
+        CHECK(cudaEventRecord(fork.event, capture->stream));
+        CHECK(cudaStreamWaitEvent(capture->beside, fork.event, 0));
+    }
+    for (size_t i = 0; i < nodes.size(); i++) {
+        capture_node(i < branch ? capture->stream : capture->beside, &nodes[i]);
+        if (capture->between)
+            capture->between();
+    }
+    if (branch < nodes.size()) {
+        CHECK(cudaEventRecord(join.event, capture->beside));
+        CHECK(cudaStreamWaitEvent(capture->stream, join.event, 0));
+    }
+    CHECK(cudaStreamEndCapture(capture->stream, &captured));
+    return captured;
+}
+
+static inline void hold_tensors(const std::vector<struct graph_node> &nodes)
+{
+    for (const struct graph_node &node : nodes) {
+        node.to->held++;
+        node.from->held++;
+    }
+}
+
+static inline void let_go_of_tensors(const std::vector<struct graph_node> &nodes)
+{
+    for (const struct graph_node &node : nodes) {
+        node.to->held--;
+        node.from->held--;
+    }
+}
+
+static inline void instantiate(struct random_graph *graph, cudaGraph_t captured)
+{
+    CHECK(cudaGraphInstantiate(&graph->handle, captured, 0));
+    CHECK(cudaGraphDestroy(captured));
+}
+
+static inline void capture_graph(struct random_graph *graph, const struct graph_capture *capture)
+{
+    hold_tensors(graph->nodes);
+    instantiate(graph, capture_nodes(capture));
+}
+
+/*
+ * Gives the graph new nodes. The device may refuse to change a node in its place, for example a
+ * fill of another width. Then the graph is instantiated anew, as frameworks do.
+ */
+static inline void update_graph(struct random_graph *graph, std::vector<struct graph_node> *nodes,
+                                const struct graph_capture *capture)
+{
+    cudaGraphExecUpdateResultInfo info = {};
+
+    hold_tensors(*nodes);
+    const cudaGraph_t captured = capture_nodes(capture);
+    let_go_of_tensors(graph->nodes);
+    graph->nodes.swap(*nodes);
+    if (cudaGraphExecUpdate(graph->handle, captured, &info) == cudaSuccess) {
+        CHECK(cudaGraphDestroy(captured));
+        return;
+    }
+    cudaGetLastError();
+    CHECK(cudaGraphExecDestroy(graph->handle));
+    instantiate(graph, captured);
 }
 
 static inline void launch_graph(struct random_memory *memory, int stream, const struct random_graph *graph)
@@ -273,10 +349,7 @@ static inline void launch_graph(struct random_memory *memory, int stream, const 
 static inline void drop_graph(struct random_graph *graph)
 {
     CHECK(cudaGraphExecDestroy(graph->handle));
-    for (const struct graph_node &node : graph->nodes) {
-        node.to->held--;
-        node.from->held--;
-    }
+    let_go_of_tensors(graph->nodes);
 }
 
 #endif

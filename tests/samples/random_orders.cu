@@ -1,240 +1,31 @@
 /*
  * Random programs, each correctly ordered by CUDA's rules, that check themselves:
  *
- *     random_orders SEED [OPERATIONS [STEPS [KIB]]] [masked=N] [branches] [gates] [threads]
+ *     random_orders SEED [OPERATIONS [STEPS [KIB]]] [WORD]...
  *
  * Each seed gives one program. It allocates and frees memory in each of CUDA's ways, on streams of
  * each kind that come and go. It fills, mixes and copies memory, captures graphs and launches them
  * again. It uses memory by tables of addresses that its kernels write. The host computes each word
  * too, and compares the words that it reads.
  *
- *     STEPS     the number of repetitions of the operations, a few of them different; 1 by default
- *     KIB       a tensor is one to four times as large (4)
- *     masked=N  some tables hold masked addresses, and are used within N launches
- *     branches  each program has graphs, with branches whose order matters
- *     gates     a stream is held now and then, until the host or another stream lets it go on
- *     threads   two host threads have a program each, and give each other tensors
+ *     STEPS      the number of repetitions of the operations, a few of them different; 1 by default
+ *     KIB        a tensor is one to four times as large (4)
+ *     masked=N   some tables hold masked addresses, and are used within N launches
+ *     branches   each program has graphs, with branches whose order matters
+ *     gates      a stream is held now and then, until the host or another stream lets it go on
+ *     ahead      work is queued before the work that it waits for (random_ahead.h)
+ *     kinds      streams have priorities, memory is of every kind and size, graphs are updated, and
+ *                other work goes on between the nodes of a capture
+ *     threads=N  N host threads (up to 4) have a program each, and give each other tensors
+ *     devices=2  programs use two devices, and copy between them
+ *     to=SEED    all programs from the first seed to this one, in one process
  *
  * Prints "ok", or prints the failure and ends with 1. A program that is not over in time has
  * failed, too.
  */
-#include "random_graphs.h"
+#include "random_program.h"
 
-#define MOST_GRAPHS 5
-#define GATE_OPERATIONS 12
 #define USUAL_OPERATIONS 250
-
-static struct {
-    unsigned long seed, operations, steps, kib;
-    unsigned long reach; /* of masked tables, in launches; 0: no masked tables */
-    bool branches, gates, threads;
-} mode;
-
-struct random_program {
-    struct random_memory memory;
-    std::vector<struct random_graph> graphs;
-    struct random_streams lanes; /* of captures; none without `branches` */
-    struct address_table table[TABLES];
-    unsigned number; /* 0, or 1 for the second thread */
-    size_t lasting;  /* the first `lasting` tensors outlive steps */
-    size_t most;
-    bool has_graphs, has_tables;
-    /* Fixed for the program: a late number of the other opener would close the gate again. */
-    bool host_opens;
-    uint32_t gate_value;
-    uint64_t gate_until; /* the operation at which the gate opens; 0: no gate is closed */
-    cudaStream_t opener;
-};
-
-/* Tensors that threads give each other. Guarded by `given_lock`. */
-static std::mutex given_lock;
-static std::vector<tensor_ref> given;
-
-static uint64_t below(struct random_program *program, uint64_t bound)
-{
-    return below(&program->memory.streams, bound);
-}
-
-static bool one_in(struct random_program *program, uint64_t n)
-{
-    return below(program, n) == 0;
-}
-
-static tensor_ref any_tensor(struct random_program *program)
-{
-    return program->memory.tensors[below(program, program->memory.tensors.size())];
-}
-
-/* While a gate is closed, no call may wait for the device. */
-static bool may_wait(const struct random_program *program)
-{
-    return program->gate_until == 0;
-}
-
-/* ---- words ---- */
-static void copy_from_host(struct random_program *program, int stream, struct tensor_words *tensor)
-{
-    struct random_memory *memory = &program->memory;
-    uint32_t *const buffer = host_buffer(memory);
-
-    memcpy(buffer, tensor->words.data(), bytes_of(tensor));
-    CHECK(cudaMemcpyAsync(tensor->device, buffer, bytes_of(tensor), cudaMemcpyHostToDevice, handle_of(memory, stream)));
-    was_written(tensor, worked(&memory->streams, stream));
-    memory->looks.push_back({buffer, {}, moment_on(&memory->streams, stream), memory->issued});
-}
-
-static void fill_tensor(struct random_program *program, int stream, struct tensor_words *tensor)
-{
-    struct random_memory *memory = &program->memory;
-    const size_t count = tensor->words.size();
-    const uint32_t salt = static_cast<uint32_t>(program->memory.streams.random());
-    const uint64_t way = below(program, 5);
-
-    before_write(memory, stream, tensor);
-    if (way == 0) {
-        memset(tensor->words.data(), static_cast<int>(salt & 255), bytes_of(tensor));
-        CHECK(
-            cudaMemsetAsync(tensor->device, static_cast<int>(salt & 255), bytes_of(tensor), handle_of(memory, stream)));
-        was_written(tensor, worked(&memory->streams, stream));
-        return;
-    }
-    fill_words_body(whole, tensor->words.data(), salt, 0, count);
-    if (way == 1) {
-        copy_from_host(program, stream, tensor);
-        return;
-    }
-    if (way == 2 && may_wait(program)) /* from pageable memory */
-        CHECK(cudaMemcpyAsync(tensor->device, tensor->words.data(), bytes_of(tensor), cudaMemcpyHostToDevice,
-                              handle_of(memory, stream)));
-    else
-        LAUNCH(handle_of(memory, stream), count, fill_words, tensor->device, salt, 0, count);
-    memory->launches++;
-    was_written(tensor, worked(&memory->streams, stream));
-}
-
-static void add_to_tensor(struct random_program *program, int stream)
-{
-    struct random_memory *memory = &program->memory;
-    const tensor_ref tensor = any_tensor(program);
-    const uint32_t by = static_cast<uint32_t>(below(program, 1000));
-    const size_t count = tensor->words.size(), first = one_in(program, 2) ? below(program, count) : 0;
-
-    before_write(memory, stream, tensor.get());
-    LAUNCH(handle_of(memory, stream), count - first, add_to_words, tensor->device + first, by, count - first);
-    memory->launches++;
-    add_to_words_body(whole, tensor->words.data() + first, by, count - first);
-    was_written(tensor.get(), worked(&memory->streams, stream));
-}
-
-static void mix_tensors(struct random_program *program, int stream)
-{
-    struct random_memory *memory = &program->memory;
-    const tensor_ref to = any_tensor(program), from = any_tensor(program);
-    const size_t count = std::min(to->words.size(), from->words.size());
-
-    if (to == from)
-        return;
-    const struct graph_node node = {one_in(program, 4) ? NODE_COPY : NODE_MIX, to, from, static_cast<uint32_t>(count)};
-    before_write(memory, stream, to.get());
-    before_read(memory, stream, from.get());
-    capture_node(handle_of(memory, stream), &node);
-    memory->launches++;
-    do_on_host(&node);
-    const struct work work = worked(&memory->streams, stream);
-    was_written(to.get(), work);
-    was_read(from.get(), work);
-}
-
-/* Copies every other row of 64 words. */
-static void copy_rows(struct random_program *program, int stream)
-{
-    struct random_memory *memory = &program->memory;
-    const tensor_ref to = any_tensor(program), from = any_tensor(program);
-    const size_t row = 64, rows = std::min(to->words.size(), from->words.size()) / (2 * row);
-
-    if (to == from)
-        return;
-    before_write(memory, stream, to.get());
-    before_read(memory, stream, from.get());
-    CHECK(cudaMemcpy2DAsync(to->device, 2 * row * sizeof(uint32_t), from->device + row, 2 * row * sizeof(uint32_t),
-                            row * sizeof(uint32_t), rows, cudaMemcpyDeviceToDevice, handle_of(memory, stream)));
-    memory->launches++;
-    for (size_t i = 0; i < rows; i++)
-        memcpy(to->words.data() + i * 2 * row, from->words.data() + row + i * 2 * row, row * sizeof(uint32_t));
-    const struct work work = worked(&memory->streams, stream);
-    was_written(to.get(), work);
-    was_read(from.get(), work);
-}
-
-/* ---- memory ---- */
-static void free_tensor(struct random_program *program, int stream, size_t at)
-{
-    struct random_memory *memory = &program->memory;
-    const tensor_ref tensor = memory->tensors[at];
-
-    if (may_wait(program) && one_in(program, tensor->in_stream_order ? 8 : 2))
-        free_for_all(memory, tensor.get());
-    else
-        free_in_order(memory, stream, tensor.get());
-    forget_tensor(memory, at);
-}
-
-static void free_some(struct random_program *program, int stream)
-{
-    const size_t count = program->memory.tensors.size();
-    const size_t at = below(program, count);
-
-    const struct tensor_words *const tensor = program->memory.tensors[at].get();
-
-    /* Each way to free memory of cudaMalloc may wait for the device. */
-    if (at >= program->lasting && tensor->held == 0 && (tensor->in_stream_order || may_wait(program)))
-        free_tensor(program, stream, at);
-}
-
-static void take_some(struct random_program *program, int stream)
-{
-    if (program->memory.tensors.size() >= program->most)
-        return;
-    const tensor_ref tensor = new_tensor(&program->memory, stream);
-    if (may_wait(program) && one_in(program, 15)) /* never used */
-        free_tensor(program, stream, program->memory.tensors.size() - 1);
-    else
-        fill_tensor(program, one_in(program, 3) ? any_stream(&program->memory.streams) : stream, tensor.get());
-}
-
-/* Makes the tensor's works ready for another thread to wait for. */
-static void for_others(struct random_memory *memory, std::vector<struct work> *works)
-{
-    for (struct work &work : *works) {
-        if (work.after == nullptr)
-            work.after = moment_on(&memory->streams, work.stream);
-        work.stream = -1;
-    }
-}
-
-static void give_away(struct random_program *program)
-{
-    const size_t at = below(program, program->memory.tensors.size());
-    const tensor_ref tensor = program->memory.tensors[at];
-    const std::lock_guard<std::mutex> guard(given_lock);
-
-    if (at < program->lasting || tensor->held > 0 || given.size() > 4)
-        return;
-    for_others(&program->memory, &tensor->writes);
-    for_others(&program->memory, &tensor->reads);
-    given.push_back(tensor);
-    forget_tensor(&program->memory, at);
-}
-
-static void take_given(struct random_program *program)
-{
-    const std::lock_guard<std::mutex> guard(given_lock);
-
-    if (given.empty())
-        return;
-    program->memory.tensors.push_back(given.back());
-    given.pop_back();
-}
 
 /* ---- tables and graphs ---- */
 static bool is_usable(const struct random_program *program, const struct address_table *table)
@@ -248,6 +39,8 @@ static void work_with_table(struct random_program *program, int stream)
 {
     struct address_table *table = &program->table[below(program, TABLES)];
 
+    if (device_here != 0) /* tables are on the first device */
+        return;
     if (is_usable(program, table) && !one_in(program, 4)) {
         use_table(&program->memory, stream, table, static_cast<uint32_t>(below(program, 1000)));
         return;
@@ -261,35 +54,137 @@ static void work_with_table(struct random_program *program, int stream)
 static void use_latest_table(struct random_program *program, int stream)
 {
     for (struct address_table &table : program->table)
-        if (is_usable(program, &table) && program->memory.launches - table.made_at < 4)
+        if (device_here == 0 && is_usable(program, &table) && program->memory.launches - table.made_at < 4)
             use_table(&program->memory, stream, &table, 1);
+}
+
+/*
+ * During the capture of a blocking stream, no thread can use the legacy stream. So only programs of
+ * one thread capture blocking streams.
+ */
+static bool may_be_captured(const struct random_program *program, int stream)
+{
+    const struct random_stream *const captured = &program->memory.streams.all[static_cast<size_t>(stream)];
+
+    return captured->kind == NON_BLOCKING || (all_kinds && mode.threads == 1 && captured->kind == BLOCKING);
+}
+
+/*
+ * A kernel that is given pinned memory may find any addresses there. With such a kernel in a graph,
+ * Penstock would hold all memory in its place, and nothing would be tested any more.
+ */
+static bool is_for_graphs(const struct graph_node *node)
+{
+    const bool to_host = is_on_host(node->to.get()), from_host = is_on_host(node->from.get());
+
+    return node->kind == NODE_COPY ? !(to_host && from_host) : !to_host && (node->kind != NODE_MIX || !from_host);
+}
+
+/* Chooses nodes; if there are former ones, of their kinds. */
+static std::vector<struct graph_node> any_nodes(struct random_program *program,
+                                                const std::vector<struct graph_node> *former)
+{
+    const uint64_t count =
+        former ? former->size() : 1 + below(program, mode.branches ? MOST_BRANCHED_NODES : MOST_NODES);
+    std::vector<struct graph_node> nodes;
+
+    for (uint64_t i = 0; i < count; i++) {
+        const tensor_ref to = any_tensor(program), from = any_tensor(program);
+
+        if (to == from)
+            continue;
+        const struct graph_node node = {former ? (*former)[i].kind
+                                               : static_cast<enum node_kind>(below(program, NODE_KINDS)),
+                                        to, from, static_cast<uint32_t>(i * 77)};
+        if (is_for_graphs(&node))
+            nodes.push_back(node);
+    }
+    return nodes;
+}
+
+/*
+ * No event may be recorded on a captured stream, nor on the legacy stream beside a blocking one. So
+ * present works get their moments before.
+ */
+static void settle_works(struct random_program *program)
+{
+    for (const tensor_ref &tensor : program->memory.tensors)
+        for (std::vector<struct work> *works : {&tensor->writes, &tensor->reads})
+            for (struct work &work : *works)
+                if (work.stream >= 0 && work.after == nullptr)
+                    work.after = moment_on(&program->memory.streams, work.stream);
+}
+
+static void work_beside_capture(struct random_program *program, int captured, int captured_too)
+{
+    struct random_stream *const streams = program->memory.streams.all.data();
+    const int stream = any_stream_here(program);
+
+    if (stream == captured || stream == captured_too || streams[stream].kind == LEGACY ||
+        streams[stream].kind == PER_THREAD)
+        return;
+    switch (below(program, 4)) {
+    case 0:
+        if (program->memory.tensors.size() < program->most) {
+            const tensor_ref tensor = new_tensor(&program->memory, stream, false);
+            fill_tensor(program, stream, tensor.get());
+        }
+        break;
+    case 1:
+        mix_tensors(program, stream);
+        break;
+    default:
+        free_some(program, stream);
+    }
+}
+
+/* Prepares the capture of the nodes on `stream`. Returns false if they can't be captured there. */
+static bool prepare_capture(struct random_program *program, int stream, int beside,
+                            const std::vector<struct graph_node> *nodes, struct graph_capture *capture)
+{
+    if (nodes->empty() || !may_be_captured(program, stream) || !may_be_captured(program, beside) ||
+        (stream == beside && branch_of(*nodes) < nodes->size()))
+        return false;
+    capture->nodes = nodes;
+    capture->stream = handle_of(&program->memory, stream);
+    capture->beside = handle_of(&program->memory, beside);
+    capture->lanes = mode.branches && device_here == 0 ? &program->lanes : nullptr;
+    if (capture->lanes || !all_kinds || one_in(program, 2))
+        return true;
+    settle_works(program);
+    capture->between = [program, stream, beside] { work_beside_capture(program, stream, beside); };
+    return true;
 }
 
 static void make_graph(struct random_program *program, int stream)
 {
-    struct random_stream *const streams = program->memory.streams.all.data();
-    const int beside = any_stream(&program->memory.streams);
+    const int beside = any_stream_here(program);
     struct random_graph graph = {};
+    struct graph_capture capture = {};
 
-    /* During the capture of a blocking stream, the other thread could not use the legacy stream. */
-    if (program->graphs.size() >= MOST_GRAPHS || streams[stream].kind != NON_BLOCKING ||
-        streams[beside].kind != NON_BLOCKING)
+    if (program->graphs.size() >= MOST_GRAPHS || !may_be_captured(program, stream) || !may_be_captured(program, beside))
         return;
-    const uint64_t most = mode.branches ? MOST_BRANCHED_NODES : MOST_NODES;
-    for (uint64_t i = 0, count = 1 + below(program, most); i < count; i++) {
-        const tensor_ref to = any_tensor(program), from = any_tensor(program);
-
-        if (to != from)
-            graph.nodes.push_back(
-                {static_cast<enum node_kind>(below(program, NODE_KINDS)), to, from, static_cast<uint32_t>(i * 77)});
-    }
-    if (graph.nodes.empty() || (stream == beside && branch_of(graph.nodes) < graph.nodes.size()))
+    graph.home = device_here;
+    graph.nodes = any_nodes(program, nullptr);
+    if (!prepare_capture(program, stream, beside, &graph.nodes, &capture))
         return;
-    if (mode.branches)
-        capture_branches(&graph, &program->lanes);
-    else
-        capture_graph(&graph, streams[stream].handle, streams[beside].handle);
+    program->is_capturing = true;
+    capture_graph(&graph, &capture);
+    program->is_capturing = false;
     program->graphs.push_back(graph);
+}
+
+/* The graph gets other tensors, and other work if its nodes are another number. */
+static void change_graph(struct random_program *program, int stream, struct random_graph *graph)
+{
+    std::vector<struct graph_node> nodes = any_nodes(program, &graph->nodes);
+    struct graph_capture capture = {};
+
+    if (!prepare_capture(program, stream, any_stream_here(program), &nodes, &capture))
+        return;
+    program->is_capturing = true;
+    update_graph(graph, &nodes, &capture);
+    program->is_capturing = false;
 }
 
 static void work_with_graph(struct random_program *program, int stream)
@@ -299,6 +194,10 @@ static void work_with_graph(struct random_program *program, int stream)
         return;
     }
     const size_t at = below(program, program->graphs.size());
+    if (program->graphs[at].home != device_here)
+        return;
+    if (all_kinds && one_in(program, 3))
+        change_graph(program, stream, &program->graphs[at]);
     launch_graph(&program->memory, stream, &program->graphs[at]);
     if (one_in(program, 8)) {
         drop_graph(&program->graphs[at]);
@@ -330,26 +229,64 @@ static void close_gate(struct random_program *program, int stream)
 {
     if (!may_wait(program))
         return;
-    hold(handle_of(&program->memory, stream), program->number, ++program->gate_value);
+    hold(handle_of(&program->memory, stream), program->number * GATES_OF_THREAD, ++program->gate_value);
     program->gate_until = program->memory.issued + 1 + below(program, GATE_OPERATIONS);
 }
 
 static void open_gate(struct random_program *program)
 {
-    if (may_wait(program))
+    const unsigned gate = program->number * GATES_OF_THREAD;
+    const at_device there(0);
+
+    if (program->gate_until == 0)
         return;
     if (!program->host_opens)
-        open_on(program->opener, program->number, program->gate_value);
+        open_on(program->opener, gate, program->gate_value);
     else
-        open_from_host(program->number, program->gate_value);
+        open_from_host(gate, program->gate_value);
     program->gate_until = 0;
+}
+
+/* Has a stream read a tensor that an opener of its device writes some operations later. */
+static void queue_ahead(struct random_program *program, int stream)
+{
+    struct random_memory *memory = &program->memory;
+    struct opener *const opener = &program->openers[below(program, MOST_AHEAD)];
+    const at_device there(home_of(program, opener->stream));
+
+    if (opener->until != 0) {
+        work_ahead(memory, opener);
+        return;
+    }
+    const size_t at = below(program, memory->tensors.size());
+    const tensor_ref read = memory->tensors[at];
+    if (home_of(program, stream) != device_here || at < program->lasting || read->home != device_here ||
+        read->held > 0 || tensors_here(program) < 2)
+        return;
+    opener->by_host = mode.threads == 1 && may_wait(program) && one_in(program, 3);
+    forget_tensor(memory, at);
+    close_ahead(memory, opener, stream, any_tensor(program), read);
+    opener->until = memory->issued + 1 + below(program, GATE_OPERATIONS);
+}
+
+/* Opens the gates whose operation has come, or all. */
+static void open_what_is_due(struct random_program *program, bool all)
+{
+    if (program->gate_until != 0 && (all || program->memory.issued > program->gate_until))
+        open_gate(program);
+    for (struct opener &opener : program->openers) {
+        if (opener.until == 0 || (!all && program->memory.issued <= opener.until))
+            continue;
+        const at_device there(home_of(program, opener.stream));
+        open_ahead(&program->memory, &opener);
+    }
 }
 
 static void wait_on_host(struct random_program *program, int stream)
 {
     if (!may_wait(program))
         return;
-    if (!mode.threads && one_in(program, 4)) /* another thread may capture */
+    if (mode.threads == 1 && one_in(program, 4)) /* another thread may capture */
         CHECK(cudaDeviceSynchronize());
     else
         CHECK(cudaStreamSynchronize(handle_of(&program->memory, stream)));
@@ -368,7 +305,8 @@ static void work_with_words(struct random_program *program, int stream)
         copy_rows(program, stream);
         break;
     case 2:
-        look_at(&program->memory, stream, any_tensor(program).get());
+        if (has_host_buffer(program))
+            look_at(&program->memory, stream, any_tensor(program).get());
         break;
     case 3:
     case 4:
@@ -398,11 +336,11 @@ static void work_with_others(struct random_program *program, int stream)
             close_gate(program, stream);
         break;
     case 3:
-        if (mode.threads)
+        if (mode.threads > 1)
             give_away(program);
         break;
     case 4:
-        if (mode.threads)
+        if (mode.threads > 1)
             take_given(program);
         break;
     default:
@@ -414,11 +352,15 @@ static void operate(struct random_program *program)
 {
     const int stream = any_stream(&program->memory.streams);
 
+    go_to(home_of(program, stream));
     program->memory.issued++;
-    if (program->gate_until != 0 && program->memory.issued > program->gate_until)
-        open_gate(program);
-    if (program->memory.tensors.size() < 4) {
+    open_what_is_due(program, false);
+    if (tensors_here(program) < 4) {
         take_some(program, stream);
+        return;
+    }
+    if (mode.ahead && one_in(program, 6)) {
+        queue_ahead(program, stream);
         return;
     }
     switch (below(program, 16)) {
@@ -433,10 +375,10 @@ static void operate(struct random_program *program)
         break;
     case 5:
     case 6:
-        if (program->has_tables && !mode.branches)
-            work_with_table(program, stream);
-        else if (mode.branches)
+        if (mode.branches)
             work_with_graph(program, stream);
+        else if (program->has_tables)
+            work_with_table(program, stream);
         break;
     case 7:
         if (program->has_graphs)
@@ -451,22 +393,40 @@ static void operate(struct random_program *program)
     }
 }
 
+/* Compares all words, and frees all but the first tensors. */
+static void free_all_but(struct random_program *program, size_t kept)
+{
+    struct random_memory *memory = &program->memory;
+
+    while (memory->tensors.size() > kept) {
+        go_to(memory->tensors.back()->home);
+        look_at(memory, any_stream_here(program), memory->tensors.back().get());
+        free_tensor(program, any_stream_here(program), memory->tensors.size() - 1);
+    }
+    compare_all(memory);
+}
+
 static void run_step(struct random_program *program, uint64_t seed)
 {
     program->memory.streams.random.seed(seed);
     for (unsigned long i = 0; i < mode.operations && failures == 0; i++)
         operate(program);
-    open_gate(program);
+    open_what_is_due(program, true);
     drop_graphs_and_tables(program);
-    while (program->memory.tensors.size() > program->lasting) {
-        look_at(&program->memory, any_stream(&program->memory.streams), program->memory.tensors.back().get());
-        free_tensor(program, any_stream(&program->memory.streams), program->memory.tensors.size() - 1);
-    }
-    compare_all(&program->memory);
+    free_all_but(program, program->lasting);
+}
+
+static int first_stream_here(const struct random_program *program)
+{
+    int stream = 0;
+
+    while (home_of(program, stream) != device_here)
+        stream++;
+    return stream;
 }
 
 /* Penstock knows kernels that write tables by their first launches. */
-static void prepare_tables(struct random_program *program)
+static void prepare_tables(struct random_program *program, int stream)
 {
     for (struct address_table &table : program->table) {
         void *device = nullptr;
@@ -475,9 +435,19 @@ static void prepare_tables(struct random_program *program)
         table.device = static_cast<uint32_t **>(device);
     }
     for (unsigned i = 0; program->has_tables && i < 8; i++) {
-        write_table(&program->memory, 0, &program->table[0], program->memory.tensors[0], program->memory.tensors[1], 0);
-        CHECK(cudaStreamSynchronize(handle_of(&program->memory, 0)));
+        write_table(&program->memory, stream, &program->table[0], program->memory.tensors[0],
+                    program->memory.tensors[1], 0);
+        CHECK(cudaStreamSynchronize(handle_of(&program->memory, stream)));
     }
+}
+
+/* Those of the first tables must be spans, by which Penstock learns what the kernel does. */
+static tensor_ref new_lasting(struct random_memory *memory, int stream)
+{
+    if (!all_kinds || memory->tensors.size() >= 2)
+        return new_tensor(memory, stream, true);
+    memory->tensors.push_back(new_tensor_of(memory, stream, STREAM_ORDERED, unit_bytes));
+    return memory->tensors.back();
 }
 
 static void prepare(struct random_program *program)
@@ -485,7 +455,12 @@ static void prepare(struct random_program *program)
     struct random_memory *memory = &program->memory;
 
     memory->streams.random.seed(mode.seed * 2 + program->number);
-    prepare_streams(&memory->streams);
+    for (int device = device_count; device-- > 0; prepare_streams(&memory->streams))
+        go_to(device);
+    for (unsigned i = 0; mode.ahead && i < MOST_AHEAD; i++) {
+        const at_device there(static_cast<int>(i) % device_count);
+        prepare_opener(memory, &program->openers[i], program->number * GATES_OF_THREAD + 1 + i);
+    }
     program->has_graphs = one_in(program, 2) || mode.branches;
     program->lanes.random.seed(mode.seed);
     for (unsigned i = 0; mode.branches && i < LANES; i++)
@@ -495,26 +470,22 @@ static void prepare(struct random_program *program)
     program->lasting = 2 + below(program, 6);
     program->host_opens = one_in(program, 2);
     program->opener = new_stream();
+    const int first = first_stream_here(program);
     for (size_t i = 0; i < program->lasting; i++)
-        fill_tensor(program, 0, new_tensor(memory, 0).get());
+        fill_tensor(program, first, new_lasting(memory, first).get());
     for (unsigned i = 0; i < 24; i++)
-        memory->spare_buffers.push_back(host_buffer(memory));
-    prepare_tables(program);
+        memory->spare_buffers.push_back(new_host_buffer());
+    prepare_tables(program, first);
 }
 
 static void free_everything(struct random_program *program)
 {
     struct random_memory *memory = &program->memory;
 
-    while (!memory->tensors.empty()) {
-        look_at(memory, any_stream(&memory->streams), memory->tensors.back().get());
-        free_tensor(program, any_stream(&memory->streams), memory->tensors.size() - 1);
-    }
-    compare_all(memory);
+    free_all_but(program, 0);
     for (struct address_table &table : program->table)
         CHECK(cudaFree(table.device));
-    for (uint32_t *buffer : memory->spare_buffers)
-        CHECK(cudaFreeHost(buffer));
+    free_buffers(memory);
     for (size_t i = 0; i < memory->streams.all.size(); i++)
         if (is_own(&memory->streams.all[i]))
             CHECK(cudaStreamDestroy(memory->streams.all[i].handle));
@@ -527,6 +498,7 @@ static void run_program(unsigned number)
 {
     struct random_program program = {};
 
+    device_here = 0; /* as in each new thread */
     program.number = number;
     prepare(&program);
     const uint64_t usual = program.memory.streams.random(), odd_every = 4 + below(&program, 8);
@@ -534,29 +506,50 @@ static void run_program(unsigned number)
         run_step(&program, step % odd_every == odd_every - 1 ? usual + step : usual);
     program.lasting = 0;
     free_everything(&program);
+    go_to(0);
 }
 
-/* Leaves the number as it is if the text is not one. */
-static bool read_number(const char *text, unsigned long most, unsigned long *number)
+/* Runs the program of each thread. */
+static void run_programs(void)
 {
-    char *end = nullptr;
-    const unsigned long read = text[0] >= '0' && text[0] <= '9' ? strtoul(text, &end, 10) : 0;
+    std::vector<std::thread> more;
 
-    if (read == 0 || *end != '\0' || read > most)
-        return false;
-    *number = read;
-    return true;
+    for (unsigned number = 1; number < mode.threads; number++)
+        more.emplace_back(run_program, number);
+    run_program(0);
+    for (std::thread &each : more)
+        each.join();
+    for (int device = 0; device < device_count; device++) {
+        const at_device there(device);
+
+        CHECK(cudaDeviceSynchronize());
+    }
+    for (const tensor_ref &tensor : given)
+        release(tensor->kind, tensor->device);
+    given.clear();
 }
 
 static bool read_word(const char *word)
 {
-    if (strcmp(word, "branches") == 0)
-        return mode.branches = true;
-    if (strcmp(word, "gates") == 0)
-        return mode.gates = true;
-    if (strcmp(word, "threads") == 0)
-        return mode.threads = true;
-    return strncmp(word, "masked=", 7) == 0 && read_number(word + 7, 1000, &mode.reach);
+    const struct {
+        const char *name;
+        bool *flag;
+    } flags[] = {{"branches", &mode.branches}, {"gates", &mode.gates}, {"ahead", &mode.ahead}, {"kinds", &all_kinds}};
+    const struct {
+        const char *name;
+        unsigned long most, *number;
+    } numbers[] = {{"masked=", 1000, &mode.reach},
+                   {"threads=", GATES / GATES_OF_THREAD, &mode.threads},
+                   {"devices=", MOST_DEVICES, &mode.devices},
+                   {"to=", UINT32_MAX, &mode.last_seed}};
+
+    for (const auto &each : flags)
+        if (strcmp(word, each.name) == 0)
+            return *each.flag = true;
+    for (const auto &each : numbers)
+        if (strncmp(word, each.name, strlen(each.name)) == 0)
+            return read_number(word + strlen(each.name), each.most, each.number);
+    return false;
 }
 
 static bool read_arguments(int argc, char **argv)
@@ -565,7 +558,7 @@ static bool read_arguments(int argc, char **argv)
     size_t numbers = 0;
 
     mode.operations = USUAL_OPERATIONS;
-    mode.steps = 1;
+    mode.steps = mode.threads = mode.devices = 1;
     mode.kib = 4;
     for (int i = 1; i < argc; i++) {
         if (numbers < 4 && read_number(argv[i], UINT32_MAX, number[numbers]))
@@ -574,29 +567,24 @@ static bool read_arguments(int argc, char **argv)
             return false;
     }
     unit_bytes = mode.kib << 10;
-    return numbers > 0 && !(mode.threads && mode.reach); /* the other thread's launches count, too */
+    device_count = static_cast<int>(mode.devices);
+    return numbers > 0 && !(mode.threads > 1 && mode.reach); /* the other thread's launches count, too */
 }
 
 int main(int argc, char **argv)
 {
-    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    prepare_process();
     if (!read_arguments(argc, argv)) {
-        fprintf(stderr, "usage: %s SEED [OPERATIONS [STEPS [KIB]]] [masked=N] [branches] [gates] [threads]\n", argv[0]);
+        fprintf(
+            stderr,
+            "usage: %s SEED [OPERATIONS [STEPS [KIB]]] [masked=N] [branches] [gates] [ahead] [kinds] [threads=N] [devices=N] "
+            "[to=SEED]\n",
+            argv[0]);
         return 2;
     }
-    patience_s = 60;
-    std::thread watcher(watch);
     prepare_gates();
-    if (mode.threads) {
-        std::thread second(run_program, 1);
-        run_program(0);
-        second.join();
-    } else {
-        run_program(0);
-    }
-    CHECK(cudaDeviceSynchronize());
-    for (const tensor_ref &tensor : given)
-        CHECK(cudaFree(tensor->device));
-    destroy_events();
-    return end_watch(&watcher);
+    prepare_memory(mode.seed % 2 == 0);
+    run_seeds(&mode.seed, mode.last_seed, run_programs);
+    forget_memory();
+    return failures > 0;
 }

@@ -1,5 +1,6 @@
 /*
- * Streams of a random program, and the known order between them. Part of random_orders.cu.
+ * Streams of a random program, and the known order between them. Part of random_orders.cu and
+ * random_overlap.cu.
  *
  * Every piece of work has a number on its stream. Each stream has a clock, with one number for
  * every stream. All work there up to that number comes before this stream's next work. So a program
@@ -15,6 +16,10 @@
 
 #include "orders.h"
 
+#define MOST_DEVICES 2
+
+static bool all_kinds; /* streams, memory and graphs are of all kinds, not only of the usual ones */
+
 enum stream_kind { NON_BLOCKING, BLOCKING, PER_THREAD, LEGACY };
 
 typedef std::vector<uint64_t> order_clock;
@@ -25,6 +30,7 @@ typedef std::vector<uint64_t> order_clock;
  */
 struct moment {
     cudaEvent_t event;
+    int device; /* the event's */
     order_clock clock;
 
     moment(void);
@@ -38,6 +44,8 @@ typedef std::shared_ptr<struct moment> moment_ref;
 struct random_stream {
     cudaStream_t handle;
     enum stream_kind kind;
+    int device;
+    bool reserved; /* chosen by name only */
     bool destroyed;
     order_clock clock;
     moment_ref end; /* of a destroyed stream */
@@ -65,34 +73,66 @@ static inline bool one_in(struct random_streams *streams, uint64_t n)
     return below(streams, n) == 0;
 }
 
+/* ---- devices ---- */
+static thread_local int device_here; /* the thread's current device */
+
+static inline void go_to(int device)
+{
+    if (device != device_here)
+        CHECK(cudaSetDevice(device));
+    device_here = device;
+}
+
+/* Goes to a device, and back at the end of the scope. */
+class at_device
+{
+  public:
+    explicit at_device(int device) : before(device_here)
+    {
+        go_to(device);
+    }
+    at_device(const at_device &) = delete;
+    at_device &operator=(const at_device &) = delete;
+    ~at_device()
+    {
+        go_to(before);
+    }
+
+  private:
+    const int before;
+};
+
 /* ---- moments ---- */
 static std::mutex events_lock;
-static std::vector<cudaEvent_t> spare_events;
+static std::vector<cudaEvent_t> spare_events[MOST_DEVICES]; /* an event belongs to a device */
 
-inline moment::moment(void) : event(nullptr)
+inline moment::moment(void) : event(nullptr), device(device_here)
 {
     const std::lock_guard<std::mutex> guard(events_lock);
+    std::vector<cudaEvent_t> *spare = &spare_events[device];
 
-    if (spare_events.empty()) {
+    if (spare->empty()) {
         CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
         return;
     }
-    event = spare_events.back();
-    spare_events.pop_back();
+    event = spare->back();
+    spare->pop_back();
 }
 
 inline moment::~moment()
 {
     const std::lock_guard<std::mutex> guard(events_lock);
 
-    spare_events.push_back(event);
+    spare_events[device].push_back(event);
 }
 
 static inline void destroy_events(void)
 {
-    for (cudaEvent_t event : spare_events)
-        CHECK(cudaEventDestroy(event));
-    spare_events.clear();
+    for (std::vector<cudaEvent_t> &spare : spare_events) {
+        for (cudaEvent_t event : spare)
+            CHECK(cudaEventDestroy(event));
+        spare.clear();
+    }
 }
 
 /* ---- order ---- */
@@ -123,7 +163,7 @@ static inline void learn_from_legacy_rules(struct random_streams *streams, int a
     struct random_stream *stream = &streams->all[static_cast<size_t>(at)];
 
     for (const struct random_stream &other : streams->all) {
-        if (other.destroyed)
+        if (other.destroyed || other.device != stream->device)
             continue;
         if ((stream->kind == LEGACY && waits_for_legacy(&other)) || (waits_for_legacy(stream) && other.kind == LEGACY))
             learn(&stream->clock, other.clock);
@@ -137,6 +177,7 @@ static inline moment_ref moment_on(struct random_streams *streams, int at)
 
     if (stream->destroyed)
         return stream->end;
+    const at_device there(stream->device);
     moment_ref made = std::make_shared<struct moment>();
     CHECK(cudaEventRecord(made->event, stream->handle));
     made->clock = stream->clock;
@@ -174,17 +215,28 @@ static inline struct work worked(struct random_streams *streams, int at)
 }
 
 /* ---- streams that come and go ---- */
-static inline void add_stream(struct random_streams *streams, enum stream_kind kind)
+
+/* Makes a stream of the thread's current device. */
+static inline int add_stream(struct random_streams *streams, enum stream_kind kind)
 {
     cudaStream_t handle = nullptr;
 
-    if (kind == NON_BLOCKING)
-        handle = new_stream();
-    else if (kind == BLOCKING)
-        handle = new_blocking_stream();
-    else if (kind == PER_THREAD)
+    if (kind == NON_BLOCKING || kind == BLOCKING) {
+        const unsigned flags = kind == BLOCKING ? cudaStreamDefault : cudaStreamNonBlocking;
+        int priority = 0, least, greatest;
+
+        if (all_kinds) {
+            CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+            priority = least - static_cast<int>(below(streams, static_cast<uint64_t>(least - greatest) + 1));
+        }
+        CHECK(cudaStreamCreateWithPriority(&handle, flags, priority));
+    } else if (kind == PER_THREAD) {
         handle = cudaStreamPerThread;
-    streams->all.push_back({handle, kind, false, {}, nullptr});
+    } else if (all_kinds && one_in(streams, 2)) {
+        handle = cudaStreamLegacy;
+    }
+    streams->all.push_back({handle, kind, device_here, false, false, {}, nullptr});
+    return static_cast<int>(streams->all.size()) - 1;
 }
 
 static inline bool is_own(const struct random_stream *stream)
@@ -206,11 +258,12 @@ static inline int any_stream(struct random_streams *streams)
     for (;;) {
         const size_t at = below(streams, streams->all.size());
 
-        if (!streams->all[at].destroyed)
+        if (!streams->all[at].destroyed && !streams->all[at].reserved)
             return static_cast<int>(at);
     }
 }
 
+/* Makes the current device's streams, sometimes more than Penstock tracks separately. */
 static inline void prepare_streams(struct random_streams *streams)
 {
     const uint64_t count = one_in(streams, 8) ? 18 : 1 + below(streams, 5);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # Random programs (tests/samples/random_orders.cu), each rightly ordered by CUDA's rules. Under
-# Penstock each reads the words that it wrote, nothing faults, and nothing hangs. Some seeds are
-# fixed. Others are new and are printed, so that a failing program can be run again.
+# Penstock each reads the words that it wrote, nothing faults, and nothing hangs. Streams of
+# random_overlap.cu run side by side as they do without Penstock. Some seeds are fixed. Others are
+# new and are printed, so that a failing program can be run again.
 
 load ../../lib/helper
 
@@ -9,6 +10,10 @@ setup() {
     helper_setup 60
     requires sim samples jq plain
 }
+
+# How long a wait for a gate may take before the simulated device reports a deadlock: longer than
+# the sample waits.
+PATIENT=CUDASIM_PATIENCE_MS=60000
 
 # fresh: prints a seed that has hardly ever been used before.
 fresh() { echo $((RANDOM * 32768 + RANDOM + 1)); }
@@ -57,7 +62,7 @@ programs() {
 
 @test "programs that capture branches whose order matters compute the same in every order" {
     programs 12 100 branches
-    programs 6 60 4 4 branches threads
+    programs 6 60 4 4 branches threads=2
     # Without memory pressure too, and plain: the device itself must keep each edge and no other.
     local i
     for i in 1 2 3 4; do
@@ -87,24 +92,101 @@ programs() {
 }
 
 @test "new programs are right, with one thread and two, with steps and without" {
-    programs 18
-    programs 18 200 1 4 threads
-    programs 18 80 12
+    programs 12
+    programs 12 200 1 4 threads=2
+    programs 12 80 12
 }
 
 @test "new programs that hold up streams don't hang while memory suffices" {
     local i first
     first=$(fresh)
-    echo "# random_orders $first to $((first + 11)) gates" >&3
-    for ((i = 0; i < 12; i++)); do
-        right $((first + i)) $i PENSTOCK_BUDGET=16MiB CUDASIM_PATIENCE_MS=60000 -- gates
-        right $((first + i)) $i PENSTOCK_BUDGET=16MiB CUDASIM_PATIENCE_MS=60000 -- 150 1 4 gates threads
+    echo "# random_orders $first to $((first + 7)) gates" >&3
+    for ((i = 0; i < 8; i++)); do
+        right $((first + i)) $i PENSTOCK_BUDGET=16MiB $PATIENT -- gates
+        right $((first + i)) $i PENSTOCK_BUDGET=16MiB $PATIENT -- 150 1 4 gates threads=2
+    done
+}
+
+# --- programs of all kinds ------------------------------------------------------------------------
+# several N WORD...: runs new programs, four in each of N processes, and prints their seeds. Memory
+# is short unless the words let work wait for later work.
+several() {
+    local count=$1 budgets=(60KiB 100KiB 150KiB) i first settings
+    shift
+    [[ " $* " != *' ahead '* ]] || budgets=(64MiB 32MiB 16MiB)
+    is_short || count=$((count * 20))
+    first=$(fresh)
+    echo "# random_orders $first to $((first + 4 * count - 1)) $*, four in a process" >&3
+    for ((i = 0; i < count; i++)); do
+        read -ra settings <<<"$(settings_of $i)"
+        right $((first + 4 * i)) $((first + i)) "${settings[@]}" PENSTOCK_BUDGET="${budgets[i % 3]}" $PATIENT CUDASIM_DEVICES=2 \
+            CUDASIM_PEERS=$((i % 2)) -- "$@" to=$((first + 4 * i + 3)) || return 1
+    done
+}
+
+@test "without Penstock programs of all kinds are right, on two devices too" {
+    local words
+    for words in 'kinds ahead gates' 'devices=2' 'kinds ahead threads=4 devices=2'; do
+        # shellcheck disable=SC2086 # words
+        run_sim CUDASIM_GRANULARITY=4096 CUDASIM_SCHED=seeded CUDASIM_DEVICES=2 $PATIENT "$SAMPLES/random_orders" 1 $words to=12
+        ended_with 0
+        equal 12 "$(grep -cx ok <<<"$output")" "programs that were right, $words"
+    done
+}
+
+@test "new programs with memory, streams and graphs of all kinds are right, on up to four threads and two devices" {
+    several 3 kinds
+    several 2 kinds devices=2
+    several 2 kinds threads=2
+    several 2 kinds threads=4
+    several 2 kinds threads=3 devices=2
+    several 2 80 12 4 kinds
+}
+
+@test "new programs that queue work before what it waits for don't hang while memory suffices" {
+    several 3 kinds ahead gates
+    several 2 kinds ahead threads=2
+    several 2 kinds ahead threads=4 devices=2
+    # These hung when cudaMalloc made streams wait for work that was queued later, or for other
+    # threads' work.
+    right 1001 1001 PENSTOCK_BUDGET=64MiB CUDASIM_DEVICES=2 $PATIENT -- kinds ahead gates to=1002
+    right 7006 5 PENSTOCK_BUDGET=64MiB $PATIENT -- kinds ahead gates threads=2
+}
+
+# --- streams side by side -------------------------------------------------------------------------
+# side_by_side SEED WORD...: with plenty of memory this program's kernels may overlap as without
+# Penstock: it ends, and the longest chain of kernels that wait for each other is as long.
+side_by_side() {
+    local seed=$1 plain way
+    local device=(CUDASIM_GRANULARITY=4096 CUDASIM_SCHED=seeded CUDASIM_SEED="$1" "$PATIENT" PENSTOCK_MIN_SPAN=4096)
+    shift
+    run_sim "${device[@]}" "$SAMPLES/random_overlap" "$seed" "$@"
+    ended_with 0
+    plain=$(ledger longest_chain)
+    for way in PENSTOCK_LIVE=0 PENSTOCK_BUDGET=64MiB 'PENSTOCK_BUDGET=64MiB PENSTOCK_TRACER=hook' 'PENSTOCK_BUDGET=64MiB PENSTOCK_RULES=pieces'; do
+        # shellcheck disable=SC2086 # settings
+        run_penstock "${device[@]}" $way "$SAMPLES/random_overlap" "$seed" "$@"
+        [ "$status" -eq 0 ] || echo "random_overlap $seed $*, $way" >&2
+        ended_with 0
+        equal "$plain" "$(ledger longest_chain)" "the longest chain of random_overlap $seed $*, $way" || return 1
+    done
+}
+
+@test "streams of new programs run side by side as without Penstock, while memory suffices" {
+    local i first count=4
+    is_short || count=80
+    first=$(fresh)
+    echo "# random_overlap $first to $((first + count - 1)): alone, kinds, kinds threads" >&3
+    for ((i = 0; i < count; i++)); do
+        side_by_side $((first + i))
+        side_by_side $((first + i)) kinds
+        side_by_side $((first + i)) kinds threads
     done
 }
 
 @test "each word behind the seed leaves the number of operations as it is" {
     local word
-    for word in branches gates masked=4 threads; do
+    for word in branches gates masked=4 threads=2; do
         run_sim CUDASIM_GRANULARITY=4096 "$SAMPLES/random_orders" 1 $word
         ended_with 0
         at_least 40 "$(ledger kernels_run)" "kernels, $word"
@@ -112,8 +194,15 @@ programs() {
 }
 
 @test "a program that goes wrong fails" {
-    run_sim CUDASIM_GRANULARITY=4096 "$SAMPLES/random_orders"
-    ended_with 2
+    local sample
+    for sample in random_orders random_overlap; do
+        run_sim CUDASIM_GRANULARITY=4096 "$SAMPLES/$sample"
+        ended_with 2
+        run_sim CUDASIM_GRANULARITY=4096 "$SAMPLES/$sample" 1 knids
+        ended_with 2
+    done
+    run_sim CUDASIM_GRANULARITY=4096 CUDASIM_FAULT=cuLaunchKernel:error@30 "$SAMPLES/random_overlap" 1
+    ended_with 1
     run_sim CUDASIM_GRANULARITY=4096 CUDASIM_FAULT=cuLaunchKernel:error@9 "$SAMPLES/random_orders" 1
     ended_with 1
 }
