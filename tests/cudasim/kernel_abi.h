@@ -45,8 +45,8 @@ struct cudasim_kernel {
     uint32_t param_count;
     const struct cudasim_param *params;
     /*
-     * Runs the grid, or one part of it, on the calling thread. params[i] points at a copy of parameter i that the
-     * simulator made at launch.
+     * Runs the grid, or one part of it, on the calling thread. params[i] points at a copy of
+     * parameter i that the simulator made at launch.
      */
     void (*run)(const struct cudasim_launch *launch, void *const *params);
 };

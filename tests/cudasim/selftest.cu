@@ -484,8 +484,9 @@ static void graphs_replay_what_was_captured(void)
     CHECK(cudaFree(y));
 }
 
-/* Captures a fill of new memory, and a free of other memory, if any. */
-/* A diamond: x is filled, each side adds it to a vector of its own, and then the sides are added. */
+/*
+ * A diamond: x is filled, each side adds it to a vector of its own, and then the sides are added.
+ */
 static void branches_of_a_graph_keep_their_order(void)
 {
     float *x = new_floats(0.0f, ITEMS), *left = new_floats(0.0f, ITEMS), *right = new_floats(0.0f, ITEMS);
@@ -546,6 +547,7 @@ static void managed_memory_is_the_hosts_too(void)
     CHECK(cudaFree(managed));
 }
 
+/* Captures a fill of new memory, and a free of other memory, if any. */
 static cudaGraphExec_t capture_memory(cudaStream_t stream, void **made, void *freed)
 {
     cudaGraph_t graph;

@@ -100,7 +100,9 @@ static void mix(struct party *party)
     was_written(to.get(), work);
 }
 
-/* Gives a tensor to a party whose work is queued as far, and to which this party's work is known. */
+/*
+ * Gives a tensor to a party whose work is queued as far, and to which this party's work is known.
+ */
 static void hand_over(struct party *party)
 {
     struct party *const other = &parties[below(party, parties.size())];
@@ -173,7 +175,10 @@ static void use_legacy_stream(struct random_streams *streams)
     CHECK(cudaDeviceSynchronize());
 }
 
-/* Only one stream of each host thread's default ones exists. A legacy stream has no blocking streams beside it. */
+/*
+ * Only one stream of each host thread's default ones exists. A legacy stream has no blocking
+ * streams beside it.
+ */
 static enum stream_kind any_party_kind(struct random_streams *streams, unsigned number, bool all_non_blocking)
 {
     if (all_non_blocking)

@@ -258,7 +258,9 @@ static inline void prepare_process(void)
     patience_s = 60;
 }
 
-/* Runs the programs of all seeds up to `last`, until one fails. If it is 0, there is one program. */
+/*
+ * Runs the programs of all seeds up to `last`, until one fails. If it is 0, there is one program.
+ */
 static inline void run_seeds(unsigned long *seed, unsigned long last, void (*run)(void))
 {
     bool is_right;

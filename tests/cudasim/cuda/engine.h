@@ -229,8 +229,8 @@ void cudasim_operation_free(struct cudasim_operation *operation);
  */
 int cudasim_operation_after(struct cudasim_operation *operation, struct cudasim_position position);
 /*
- * Runs one piece of a copy, fill or kernel, or the whole of any other operation. Marks the operation if it
- * faults. The caller may hold the lock or not.
+ * Runs one piece of a copy, fill or kernel, or the whole of any other operation. Marks the
+ * operation if it faults. The caller may hold the lock or not.
  */
 void cudasim_operation_run(struct cudasim_operation *operation, size_t piece, size_t pieces);
 /*

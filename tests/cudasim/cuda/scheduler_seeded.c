@@ -2,8 +2,8 @@
  * The adversarial scheduler. Nothing runs by itself. Operations run one at a time, on the thread of
  * a caller that waits, polls or makes an API call. The seed picks the next one among those that the
  * ordering allows. A seed also picks a mood, a bias that uniform choice would seldom produce for
- * long. Large copies and fills run in pieces, forwards or backwards, and so do kernels if asked for.
- * So unordered operations can come in between.
+ * long. Large copies and fills run in pieces, forwards or backwards, and so do kernels if asked
+ * for. So unordered operations can come in between.
  */
 #include <sched.h>
 #include <unistd.h>

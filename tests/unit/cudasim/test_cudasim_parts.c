@@ -30,7 +30,9 @@ struct program {
 
 enum { SAW_ALL_OR_NOTHING = 0, CALL_FAILED = 1, SAW_HALF = 2 };
 
-/* A copy runs in four pieces at most, so a whole kernel between them makes three changes at most. */
+/*
+ * A copy runs in four pieces at most, so a whole kernel between them makes three changes at most.
+ */
 static bool is_half(const uint32_t *words)
 {
     unsigned int changes = 0;

@@ -167,7 +167,8 @@ static void test_which_freed_span_is_used_again(void)
 
 /*
  * A span that cudaFree gave back is taken while it is in use only if a wait for its uses waits for
- * nothing that was queued since: not while the tick of a use, or of a moment, is yet to be recorded.
+ * nothing that was queued since: not while the tick of a use, or of a moment, is yet to be
+ * recorded.
  */
 static void test_which_freed_span_every_stream_may_wait_for(void)
 {
