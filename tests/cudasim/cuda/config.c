@@ -162,6 +162,9 @@ static void read_config(void)
     config.faults = read_text("CUDASIM_FAULT");
     if (!config.faults)
         config.faults = "";
+    config.costs = read_text("CUDASIM_CALL_NS");
+    if (!config.costs)
+        config.costs = "";
     config.ledger = read_text("CUDASIM_LEDGER");
     config.trace = read_text("CUDASIM_TRACE");
 }

@@ -48,6 +48,7 @@ struct cudasim_config {
     bool vmm;           /* CUDASIM_VMM=0: a device without virtual memory management */
     bool host_vmm;      /* CUDASIM_HOST_VMM=0: no host-backed handles */
     const char *faults; /* CUDASIM_FAULT, or "" */
+    const char *costs;  /* CUDASIM_CALL_NS, or "" */
     const char *ledger; /* CUDASIM_LEDGER, or NULL */
     const char *trace;  /* CUDASIM_TRACE, or NULL */
 };

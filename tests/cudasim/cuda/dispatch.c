@@ -14,6 +14,7 @@
 
 #include "../callbacks.h"
 #include "capture.h"
+#include "costs.h"
 #include "engine.h"
 #include "entries.h"
 #include "faults.h"
@@ -127,6 +128,8 @@ static CUresult begin_call(struct call *call)
         result = cudasim_capture_allows(call->entry);
     if (result == CUDA_SUCCESS)
         result = cudasim_fault_for(call->entry, call->params);
+    if (result == CUDA_SUCCESS)
+        cudasim_call_takes_time(call->entry);
     if (result == CUDA_SUCCESS && call->needs == CUDASIM_NEEDS_CONTEXT) {
         cudasim_lock();
         cudasim_scheduler()->poll(false);

@@ -57,7 +57,7 @@ static void plain_name(const char *name, bool drop_version, char *plain, size_t 
         plain[length - 3] = 0;
 }
 
-static bool call_matches(const char *asked, const char *name)
+bool cudasim_call_is(const char *asked, const char *name)
 {
     char plain[64];
     plain_name(name, false, plain, sizeof plain);
@@ -70,7 +70,7 @@ static bool call_matches(const char *asked, const char *name)
 static bool known_call(const char *asked)
 {
     for (unsigned int entry = 0; entry < CUDASIM_CALL_COUNT; entry++)
-        if (call_matches(asked, cudasim_entry_name(entry)))
+        if (cudasim_call_is(asked, cudasim_entry_name(entry)))
             return true;
     return false;
 }
@@ -201,7 +201,7 @@ CUresult cudasim_fault_for(unsigned int entry, const void *params)
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; i < fault_count; i++) {
         struct fault *fault = &faults[i];
-        if (!call_matches(fault->call, cudasim_entry_name(entry)))
+        if (!cudasim_call_is(fault->call, cudasim_entry_name(entry)))
             continue;
         if (fault->place != FAULT_PLACE_ANY && fault->place != place_of(entry, params))
             continue;

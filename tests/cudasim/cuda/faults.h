@@ -8,8 +8,12 @@
 #define CUDASIM_FAULTS_H
 
 #include <cuda.h>
+#include <stdbool.h>
 
 /* Counts the call for the fault list. Returns the error that it must answer, or CUDA_SUCCESS. */
 CUresult cudasim_fault_for(unsigned int entry, const void *params);
+
+/* Returns whether a user means this entry point by the name: its suffixes may be left out. */
+bool cudasim_call_is(const char *asked, const char *name);
 
 #endif

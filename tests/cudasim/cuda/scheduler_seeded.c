@@ -2,8 +2,8 @@
  * The adversarial scheduler. Nothing runs by itself. Operations run one at a time, on the thread of
  * a caller that waits, polls or makes an API call. The seed picks the next one among those that the
  * ordering allows. A seed also picks a mood, a bias that uniform choice would seldom produce for
- * long. Large copies and fills run in pieces, forwards or backwards, and so do kernels if asked
- * for. So unordered operations can come in between.
+ * long. Large copies and fills run in pieces, forwards or backwards, and so do kernels on request.
+ * So unordered operations can come in between.
  */
 #include <sched.h>
 #include <unistd.h>
@@ -46,6 +46,7 @@ static uint64_t random_state;
 static enum mood mood;
 /* a random number that picks the stream, or the operations, that the mood dislikes */
 static uint64_t starved_stream;
+static uint64_t steps;                 /* pieces of operations that have run */
 static unsigned int functions_running; /* host functions, which run without the lock */
 static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
 
@@ -193,6 +194,7 @@ static void run_host_function(struct cudasim_operation *operation)
 static void step(struct cudasim_operation *operation)
 {
     bool over = true;
+    steps++;
     if (operation->stream->context->sticky == CUDA_SUCCESS) {
         if (!operation->pieces)
             start_operation(operation);
@@ -240,11 +242,10 @@ static void come_back_late(void)
 static CUresult seeded_wait(bool (*done)(void *argument), void *argument)
 {
     seed_once();
-    uint64_t stuck_since = 0;
+    uint64_t stuck_since = 0, stuck_at = 0;
     while (!done(argument)) {
         struct cudasim_operation *operation = pick();
         if (operation) {
-            stuck_since = 0;
             step(operation);
             yield_sometimes();
             continue;
@@ -254,8 +255,10 @@ static CUresult seeded_wait(bool (*done)(void *argument), void *argument)
             continue;
         }
         uint64_t now = cudasim_now_ns();
-        if (!stuck_since)
+        if (!stuck_since || stuck_at != steps) { /* another thread may have run what could run */
             stuck_since = now;
+            stuck_at = steps;
+        }
         if (!cudasim_word_wait_pending() || now - stuck_since > cudasim_config()->patience_ns)
             return cudasim_report_deadlock();
         cudasim_unlock();

@@ -1,4 +1,6 @@
 /* The simulated device: failures on request, refused requests, forks, and the ledger afterwards. */
+#include <time.h>
+
 #include "unit_device.h"
 
 static struct unit_device device;
@@ -136,6 +138,34 @@ static void expect_in_ledger(const char *line)
         fprintf(stderr, "  the ledger has no %s\n", line);
 }
 
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* A record takes 2 ms, a query 100 us, and any other call 50 us. */
+static void calls_take_their_time(void)
+{
+    CUevent event;
+    uint64_t start;
+    if (!open_device(&device))
+        return;
+    start = now_ns();
+    EXPECT_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    EXPECT(now_ns() - start >= 50000);
+    start = now_ns();
+    for (unsigned int i = 0; i < 10; i++)
+        EXPECT_OK(cuEventRecord(event, NULL));
+    EXPECT(now_ns() - start >= 10 * 2000000);
+    EXPECT_OK(cuCtxSynchronize());
+    start = now_ns();
+    for (unsigned int i = 0; i < 10; i++)
+        cuEventQuery(event);
+    EXPECT(now_ns() - start >= 10 * 100000);
+}
+
 static void the_ledger_tells(void)
 {
     int descriptor = mkstemp(ledger_path);
@@ -173,6 +203,7 @@ int main(void)
     RUN_CASE(names_are_looked_up);
     RUN_CASE(calls_need_a_context);
     RUN_CASE(a_forked_child_has_no_device);
+    RUN_CASE(calls_take_their_time, "CUDASIM_CALL_NS", "others:50000,cuEventRecord:2000000,cuEventQuery:100000");
     the_ledger_tells();
     return expect_status();
 }

@@ -30,9 +30,7 @@ struct program {
 
 enum { SAW_ALL_OR_NOTHING = 0, CALL_FAILED = 1, SAW_HALF = 2 };
 
-/*
- * A copy runs in four pieces at most, so a whole kernel between them makes three changes at most.
- */
+/* A copy runs in at most four pieces. A whole kernel between them makes at most three changes. */
 static bool is_half(const uint32_t *words)
 {
     unsigned int changes = 0;
