@@ -23,11 +23,12 @@ struct cudasim_capture {
      * known[i][i] has those that stream i has added. The origin is stream 0.
      */
     struct cudasim_mark known[CUDASIM_CAPTURE_STREAMS][CUDASIM_CAPTURE_STREAMS];
-    LIST_ENTRY(cudasim_capture) link; /* in the list of captures that are not over */
+    LIST_ENTRY(cudasim_capture) link; /* in `captures`, or in `over` */
 };
 
 static uint64_t next_capture_id = 1;
 static LIST_HEAD(, cudasim_capture) captures = LIST_HEAD_INITIALIZER(captures);
+static LIST_HEAD(, cudasim_capture) over = LIST_HEAD_INITIALIZER(over);
 static atomic_uint capture_count;
 static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
@@ -231,6 +232,7 @@ static void end_capture(struct cudasim_capture *capture)
             other->capture = NULL;
     capture->over = true;
     LIST_REMOVE(capture, link);
+    LIST_INSERT_HEAD(&over, capture, link);
     atomic_fetch_sub(&capture_count, 1);
 }
 
