@@ -23,7 +23,7 @@ defects() { run "$ROOT/scripts/dev/defects" "$@"; }
     tar -C "$ROOT" --exclude=./build --exclude=./.git -cf - . | tar -C copy -xf -
     sed -i 's/^| r5 | .*/| r5 | |/' copy/tests/README.md
     sed -i 's/^PS_ORDERING_RULE(KERNEL_GRAPH_STAYS,/PS_ORDERING_RULE(KERNEL_GRAPH_LEAVES,/' copy/shim/base/ordering_rules.def
-    sed -i 's/ps_uses_merge(&span->order.uses, &former)/ps_uses_join(\&span->order.uses, \&former)/' copy/shim/core/allocation.c
+    sed -i 's/ps_uses_merge_one(&span->order.uses, span->order.after)/ps_uses_join(\&span->order.uses)/' copy/shim/core/allocation.c
     sed -i 's/^@test "nothing is unmapped under work/&s/' copy/tests/bats/runtime/refusals.bats
     sed -i 's/^hostile-graph-children /hostile-graph-parents /' copy/scripts/dev/seeds
     cp copy/tests/defects/{note-stays,spare}.patch
