@@ -45,6 +45,7 @@ struct look {
     bool taken;  /* a launch queues this look, or reads its result */
     bool queued; /* its copies are queued; `done` is the event behind them */
     CUevent done;
+    CUcontext context; /* of `done`, which only streams of this context can record */
     struct record record;
     size_t bytes[PS_MADE_MEMORY]; /* copied bytes of each memory */
 };
@@ -367,14 +368,25 @@ static void read_what_is_there(void)
     }
 }
 
+/* Makes the look an event of the current context, which is the launch's. */
+static CUresult make_event(struct look *look)
+{
+    CUcontext now = NULL;
+
+    if (ps_cu.cuCtxGetCurrent(&now) == CUDA_SUCCESS && look->done && look->context != now) {
+        ps_cu.cuEventDestroy(look->done);
+        look->done = NULL;
+    }
+    look->context = now;
+    return look->done ? CUDA_SUCCESS : ps_cu.cuEventCreate(&look->done, CU_EVENT_DISABLE_TIMING);
+}
+
 /* Queues the copies of a look and its event. Returns false on an error. */
 static bool queue_look(struct look *look, CUstream stream)
 {
     const struct ps_made_launch *l = &look->record.launch;
-    CUresult r = CUDA_SUCCESS;
+    CUresult r = make_event(look);
 
-    if (!look->done)
-        r = ps_cu.cuEventCreate(&look->done, CU_EVENT_DISABLE_TIMING);
     for (unsigned i = 0; r == CUDA_SUCCESS && i < l->memories; i++) {
         r = ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)piece_of(look, i), l->memory[i].address, look->bytes[i],
                                 stream);

@@ -160,8 +160,8 @@ struct ps_span_plan {
 /* What each launch reads or writes stands first: a launch may name hundreds of spans. */
 struct ps_span {
     /* These two are read without the lock, and stay when the structure is reused. */
-    struct ps_block *_Atomic block; /* LIVE: the block of this piece; else NULL; see ps_block_of */
     unsigned device;                /* its device (devices.h), constant */
+    struct ps_block *_Atomic block; /* LIVE: the block of this piece; else NULL; see ps_block_of */
 
     CUdeviceptr address; /* from here on: set anew when the structure is reused */
     size_t bytes;        /* a multiple of the granularity */

@@ -38,6 +38,7 @@ defects() { run "$ROOT/scripts/dev/defects" "$@"; }
 }
 
 @test "a defect that comes back is noticed" {
+    by_turn 4
     local names=() quick
     # In a short run, one that needs no build of its own and whose test takes seconds.
     mapfile -t quick < <("$ROOT/scripts/dev/defects" --list | sed -nE 's/^([^:]+): rule \w+: (seeds|moment) .*/\1/p')
@@ -50,6 +51,7 @@ defects() { run "$ROOT/scripts/dev/defects" "$@"; }
 }
 
 @test "what no test notices, and what can't be shown, is reported" {
+    by_turn 4
     local layout='bats house/house the top level holds exactly what the design lists'
     defects --try 'rule NCCL_NAMES_SPANS' "$layout"
     ended_with 1
