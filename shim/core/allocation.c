@@ -590,6 +590,7 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
     struct ps_uses uses;
     CUevent after_everything = NULL;
     bool unmarked = false; /* some uses have no event and get none */
+    const uint64_t by = how == AT_ONCE ? ps_thread_number() : 0;
     const bool has_table = how == BY_STREAM && ps_pointer_tables_near(address, ps_reservation.granularity) &&
                            ps_ordering_rule(FREED_TABLE_STAYS);
 
@@ -654,7 +655,7 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
         free_read(span, &uses, has_table ? stream : NULL);
         span->freed.in_order = how == BY_STREAM;
         span->freed.behind_everything = after_everything != NULL;
-        span->freed.by = how == AT_ONCE ? ps_thread_number() : 0;
+        span->freed.by = by;
     }
     if (ps_budget.waiting)
         ps_registry_changed();

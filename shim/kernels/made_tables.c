@@ -415,15 +415,16 @@ void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, co
         return;
     launch->function = function;
     launch->memories = launch->spans = 0;
-    if (!ps_kernel_words_between(0, UINT64_MAX, layout, parameters, extra, take_word, &words) || !launch->spans)
+    if (!ps_kernel_words_between(0, UINT64_MAX, layout, parameters, extra, take_word, &words) || !launch->memories ||
+        !launch->spans)
         return;
-    if (state == UNKNOWN) {
-        launch->key = key;
-    } else if (launch->memories) {
+    if (state == MAKER) {
         pthread_mutex_lock(&lock);
         make_table(k, launch, launch_number());
         pthread_mutex_unlock(&lock);
+        return;
     }
+    launch->key = key;
 }
 
 void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per_thread, bool can_look)

@@ -98,9 +98,9 @@ static bool used_on_alone(const struct ps_span *span, const struct ps_stream *st
 }
 
 /*
- * Whether the span's fence covers work that the requester may not have to come after. The thread
- * that called cudaFree would have waited for all of it. Another thread would not, and its streams
- * may wait for what it queues next.
+ * Whether the span's fence stands for work that the requester's stream need not wait for. The real
+ * cudaFree makes the calling thread wait for all of that work. Another thread goes on, and that
+ * work may wait for what this other thread queues next.
  */
 static bool is_behind_others(const struct ps_span *span, const struct ps_stream *stream)
 {

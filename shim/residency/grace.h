@@ -52,10 +52,10 @@ void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses);
 struct ps_grace_naming {
     bool is_captured; /* it is no launch, and the former graces go on */
     uint64_t launch;  /* its number */
-    uint64_t in_time; /* a span that fewer launches ago was named is in its grace; 0: none is */
-    /* A launch of this number or a higher one was on another stream; UINT64_MAX: the latest was. */
+    uint64_t in_time; /* a span is in its grace if it was named less than this many launches ago */
+    /* All later launches were on this launch's stream. UINT64_MAX: the latest one was not. */
     uint64_t other_until;
-    /* The launches of the grace of spans that were named at that number, if `is_known`. */
+    /* Found once: the launches in the grace of a span that was named at launch `named`. */
     bool is_known;
     uint64_t named;
     struct ps_uses former;

@@ -1,5 +1,9 @@
-"""What the fuzz targets in Python share: they are called like libFuzzer's (tests/fuzz/run), and change their seeds at random."""
+"""Shared by the fuzz targets in Python. They are called like libFuzzer's (tests/fuzz/run), and change
+their seeds at random.
+"""
 import copy
+import importlib.machinery
+import importlib.util
 import os
 import random
 import sys
@@ -10,6 +14,18 @@ import traceback
 NUMBERS = (0, 1, -1, 2**31, 2**63, 2**64 - 1, 2**64, 10**400, 0.5, 1e308, True, False, None, "", "1", [], {}, [0], {"a": 1})
 TEXTS = ("</script><script>EVIL</script>", "<img src=x onerror=EVIL>", "\"><EVIL>", "'<EVIL>", "{{data}}", "\u2028", "\x1b[2J", "\x9b2J", "\ud800", "A" * 3000,
          "PENSTOCK_<EVIL>", "\u202eEVIL")
+
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "scripts/command"))
+
+
+def program(name):
+    """Loads a program of scripts/command as a module."""
+    loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), os.path.join(ROOT, "scripts/command", name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
 
 
 def require(condition, what):

@@ -180,38 +180,40 @@ static CUresult add_edge(CUgraph graph, CUgraphNode from, CUgraphNode to)
     return result;
 }
 
+static CUresult remove_edge(CUgraph graph, CUgraphNode from, CUgraphNode to)
+{
+    if (!is_in(graph, to) || !depends(to, from))
+        return CUDA_ERROR_INVALID_VALUE;
+    drop_dependency(to, from);
+    return CUDA_SUCCESS;
+}
+
+/* Changes each of the edges, up to the first that can't be changed. */
+static CUresult change_edges(CUresult (*change)(CUgraph graph, CUgraphNode from, CUgraphNode to), CUgraph graph,
+                             const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *data, size_t count)
+{
+    CUresult result = CUDA_SUCCESS;
+    if (!graph || (count && (!from || !to)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!cudasim_edges_are_plain(data, count))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    cudasim_lock();
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result = change(graph, from[i], to[i]);
+    cudasim_unlock();
+    return result;
+}
+
 CUresult cudasim_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
                                            const CUgraphEdgeData *edgeData, size_t numDependencies)
 {
-    CUresult result = CUDA_SUCCESS;
-    if (!hGraph || (numDependencies && (!from || !to)))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!cudasim_edges_are_plain(edgeData, numDependencies))
-        return CUDA_ERROR_NOT_SUPPORTED;
-    cudasim_lock();
-    for (size_t i = 0; i < numDependencies && result == CUDA_SUCCESS; i++)
-        result = add_edge(hGraph, from[i], to[i]);
-    cudasim_unlock();
-    return result;
+    return change_edges(add_edge, hGraph, from, to, edgeData, numDependencies);
 }
 
 CUresult cudasim_cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
                                               const CUgraphEdgeData *edgeData, size_t numDependencies)
 {
-    CUresult result = CUDA_SUCCESS;
-    if (!hGraph || (numDependencies && (!from || !to)))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!cudasim_edges_are_plain(edgeData, numDependencies))
-        return CUDA_ERROR_NOT_SUPPORTED;
-    cudasim_lock();
-    for (size_t i = 0; i < numDependencies && result == CUDA_SUCCESS; i++) {
-        if (is_in(hGraph, to[i]) && depends(to[i], from[i]))
-            drop_dependency(to[i], from[i]);
-        else
-            result = CUDA_ERROR_INVALID_VALUE;
-    }
-    cudasim_unlock();
-    return result;
+    return change_edges(remove_edge, hGraph, from, to, edgeData, numDependencies);
 }
 
 /* ---- clones ---- */

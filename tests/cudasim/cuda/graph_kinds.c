@@ -321,6 +321,20 @@ static CUDA_KERNEL_NODE_PARAMS kernel_of(const CUDA_KERNEL_NODE_PARAMS_v3 *param
     };
 }
 
+/* The parameters as the calls for one kind of node take them. */
+struct own_params {
+    CUDA_KERNEL_NODE_PARAMS kernel;
+    CUDA_MEMSET_NODE_PARAMS fill;
+    CUDA_HOST_NODE_PARAMS host;
+};
+
+/* Reads all members of the union, of which the caller uses the one of the node's type. */
+static struct own_params own_params_of(const CUgraphNodeParams *params)
+{
+    return (struct own_params){
+        kernel_of(&params->kernel), fill_of(&params->memset), {params->host.fn, params->host.userData}};
+}
+
 static CUresult add_memory(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                            CUDA_MEM_ALLOC_NODE_PARAMS_v2 *params)
 {
@@ -351,18 +365,16 @@ CUresult cudasim_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, con
         return CUDA_ERROR_NOT_SUPPORTED;
     const CUgraphNode *d = dependencies;
     const size_t n = numDependencies;
-    const CUDA_KERNEL_NODE_PARAMS kernel = kernel_of(&nodeParams->kernel);
-    const CUDA_MEMSET_NODE_PARAMS fill = fill_of(&nodeParams->memset);
-    const CUDA_HOST_NODE_PARAMS host = {nodeParams->host.fn, nodeParams->host.userData};
+    const struct own_params own = own_params_of(nodeParams);
     switch (nodeParams->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
-        return cudasim_cuGraphAddKernelNode_v2(phGraphNode, hGraph, d, n, &kernel);
+        return cudasim_cuGraphAddKernelNode_v2(phGraphNode, hGraph, d, n, &own.kernel);
     case CU_GRAPH_NODE_TYPE_MEMCPY:
         return cudasim_cuGraphAddMemcpyNode(phGraphNode, hGraph, d, n, &nodeParams->memcpy.copyParams, NULL);
     case CU_GRAPH_NODE_TYPE_MEMSET:
-        return cudasim_cuGraphAddMemsetNode(phGraphNode, hGraph, d, n, &fill, NULL);
+        return cudasim_cuGraphAddMemsetNode(phGraphNode, hGraph, d, n, &own.fill, NULL);
     case CU_GRAPH_NODE_TYPE_HOST:
-        return cudasim_cuGraphAddHostNode(phGraphNode, hGraph, d, n, &host);
+        return cudasim_cuGraphAddHostNode(phGraphNode, hGraph, d, n, &own.host);
     case CU_GRAPH_NODE_TYPE_GRAPH:
         return cudasim_cuGraphAddChildGraphNode(phGraphNode, hGraph, d, n, nodeParams->graph.graph);
     case CU_GRAPH_NODE_TYPE_EMPTY:
@@ -384,18 +396,16 @@ CUresult cudasim_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *node
 {
     if (!hNode || !nodeParams)
         return CUDA_ERROR_INVALID_VALUE;
-    const CUDA_KERNEL_NODE_PARAMS kernel = kernel_of(&nodeParams->kernel);
-    const CUDA_MEMSET_NODE_PARAMS fill = fill_of(&nodeParams->memset);
-    const CUDA_HOST_NODE_PARAMS host = {nodeParams->host.fn, nodeParams->host.userData};
+    const struct own_params own = own_params_of(nodeParams);
     switch (nodeParams->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
-        return cudasim_cuGraphKernelNodeSetParams_v2(hNode, &kernel);
+        return cudasim_cuGraphKernelNodeSetParams_v2(hNode, &own.kernel);
     case CU_GRAPH_NODE_TYPE_MEMCPY:
         return cudasim_cuGraphMemcpyNodeSetParams(hNode, &nodeParams->memcpy.copyParams);
     case CU_GRAPH_NODE_TYPE_MEMSET:
-        return cudasim_cuGraphMemsetNodeSetParams(hNode, &fill);
+        return cudasim_cuGraphMemsetNodeSetParams(hNode, &own.fill);
     case CU_GRAPH_NODE_TYPE_HOST:
-        return cudasim_cuGraphHostNodeSetParams(hNode, &host);
+        return cudasim_cuGraphHostNodeSetParams(hNode, &own.host);
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
         return cudasim_cuGraphEventWaitNodeSetEvent(hNode, nodeParams->eventWait.event);
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
@@ -409,18 +419,16 @@ CUresult cudasim_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hN
 {
     if (!hGraphExec || !hNode || !nodeParams)
         return CUDA_ERROR_INVALID_VALUE;
-    const CUDA_KERNEL_NODE_PARAMS kernel = kernel_of(&nodeParams->kernel);
-    const CUDA_MEMSET_NODE_PARAMS fill = fill_of(&nodeParams->memset);
-    const CUDA_HOST_NODE_PARAMS host = {nodeParams->host.fn, nodeParams->host.userData};
+    const struct own_params own = own_params_of(nodeParams);
     switch (nodeParams->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
-        return cudasim_cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &kernel);
+        return cudasim_cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &own.kernel);
     case CU_GRAPH_NODE_TYPE_MEMCPY:
         return cudasim_cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, &nodeParams->memcpy.copyParams, NULL);
     case CU_GRAPH_NODE_TYPE_MEMSET:
-        return cudasim_cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, &fill, NULL);
+        return cudasim_cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, &own.fill, NULL);
     case CU_GRAPH_NODE_TYPE_HOST:
-        return cudasim_cuGraphExecHostNodeSetParams(hGraphExec, hNode, &host);
+        return cudasim_cuGraphExecHostNodeSetParams(hGraphExec, hNode, &own.host);
     case CU_GRAPH_NODE_TYPE_GRAPH:
         return cudasim_cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, nodeParams->graph.graph);
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """
-Recordings, as `penstock advise` reads and stretches them, and the figures of a step, as it shows them. Stretching changes the durations in the lines of launches
-alone, to the sum that is asked for. Whatever the figures are, the advice is a budget that suffices. Called by tests/fuzz/run.
+Recordings, as `penstock advise` reads and stretches them, and the figures of a step, as it shows
+them. Stretching changes only the durations in the lines of launches, to the given sum. Whatever the
+figures are, the advice is a budget that suffices. Called by tests/fuzz/run.
 """
 import contextlib
 import hashlib
-import importlib.machinery
-import importlib.util
 import io
 import os
 import random
@@ -15,14 +14,11 @@ import sys
 import types
 
 sys.dont_write_bytecode = True
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
-sys.path[:0] = [os.path.join(ROOT, "tests/fuzz"), os.path.join(ROOT, "scripts/command")]
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
-from mutator import change_bytes, require, run  # noqa: E402
+from mutator import change_bytes, program, require, run  # noqa: E402
 
-loader = importlib.machinery.SourceFileLoader("penstock_advise", os.path.join(ROOT, "scripts/command/penstock-advise"))
-ADVISE = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-loader.exec_module(ADVISE)
+ADVISE = program("penstock-advise")
 
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 LAUNCH = re.compile(rb"l ([0-9]{1,15})(\+[0-9]{1,15})?((?: [0-9]+)*)$")

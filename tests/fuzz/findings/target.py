@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """
-What `penstock verify` found, as JSON: the room for rules, and spans with their places. The rules that it writes name all of these spans; and no others, unless
-there is too little room. The file that a run writes is read in pieces, whatever they are. Called by tests/fuzz/run.
+The findings of `penstock verify`, as JSON: the room for rules, and spans with their places. The
+rules that it writes name all of these spans, and no others unless there is too little room. The file
+that a run writes is read in pieces of any size. Called by tests/fuzz/run.
 """
-import importlib.machinery
-import importlib.util
 import itertools
 import json
 import os
@@ -13,14 +12,11 @@ import sys
 import types
 
 sys.dont_write_bytecode = True
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
-sys.path[:0] = [os.path.join(ROOT, "tests/fuzz"), os.path.join(ROOT, "scripts/command")]
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
-from mutator import change_bytes, require, run  # noqa: E402
+from mutator import change_bytes, program, require, run  # noqa: E402
 
-loader = importlib.machinery.SourceFileLoader("penstock_verify", os.path.join(ROOT, "scripts/command/penstock-verify"))
-VERIFY = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-loader.exec_module(VERIFY)
+VERIFY = program("penstock-verify")
 
 KEYS = ("layer", "birth", "nth")
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}

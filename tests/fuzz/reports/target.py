@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """
-Reports, with a NUL between two, as `penstock report` and `penstock summary` read them. Each becomes a page and a table, or is refused in one line. No text of a
-report becomes markup of the page, and a terminal shows all that is printed. Called by tests/fuzz/run.
+Reports, with a NUL between two, as `penstock report` and `penstock summary` read them. Each becomes a
+page and a table, or is refused in one line. No text of a report becomes markup of the page, and a
+terminal obeys nothing that is printed. Called by tests/fuzz/run.
 """
 import contextlib
 import html.parser
-import importlib.machinery
-import importlib.util
 import io
 import json
 import os
@@ -15,18 +14,10 @@ import shutil
 import sys
 
 sys.dont_write_bytecode = True
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
-sys.path[:0] = [os.path.join(ROOT, "tests/fuzz"), os.path.join(ROOT, "scripts/command")]
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
-from mutator import change_bytes, change_json, require, run  # noqa: E402
+from mutator import ROOT, change_bytes, change_json, program, require, run  # noqa: E402
 import penstock_reports  # noqa: E402
-
-
-def program(name):
-    loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), os.path.join(ROOT, "scripts/command", name))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(module)
-    return module
 
 
 REPORT, SUMMARY = program("penstock-report"), program("penstock-summary")
