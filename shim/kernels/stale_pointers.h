@@ -3,7 +3,8 @@
  * holds earlier contents of the stack, stale pointers too. torch's cat and its norms of many
  * tensors are such kernels. Then a small kernel seems to use a span in some steps and not in
  * others. If such launches counted, no two steps would be alike. FSDP2's steps were 1,639 and 1,641
- * launches long, torch.compile's 672 to 674 (H200). A span that a pointer parameter names is meant.
+ * launches long, torch.compile's 672 to 674 (H200). A span that a pointer parameter names is meant,
+ * and so is one that a table of addresses names.
  *
  * The spans that such launches name are held and brought as at any launch, because they may be
  * meant. Only steps are made without these launches.

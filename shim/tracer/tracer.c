@@ -222,9 +222,13 @@ static PS_ALWAYS_INLINE void note_word(void *access, CUdeviceptr word, size_t by
     note(a, word, 0, false);
 }
 
+/* A table names this unit. A table is written to be used, so this is no stale pointer. */
 static void note_unit(void *access, CUdeviceptr unit)
 {
-    note(access, unit, 0, true);
+    struct access *a = access;
+
+    a->is_meant = true;
+    note(a, unit, 0, true);
 }
 
 static void note_table(void *access, CUdeviceptr word, size_t bytes)

@@ -75,6 +75,23 @@ made() {
     equal 0 "$(report made_tables)" "tables of a trainer that has none"
 }
 
+@test "a plan has each launch that names its spans by a table alone, though the first of them named none" {
+    local mode launches
+    # A step: two launches to begin, and eight copies of weights. In each of eight layers three
+    # products, each one launch or eight, their tables, and three other launches.
+    while read -r mode launches; do
+        run_penstock PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET=780KiB "$SAMPLES/made_tables" "$mode" 16
+        ended_with 0 && contains "$output" '^ok$'
+        equal "$launches" "$(report 'learning.patterns[0].launches')" "launches of a step in mode $mode"
+        at_least $(($(report evictions) / 2)) "$(report plan.evictions)" "evictions by the plan in mode $mode"
+        at_most $(($(report reloads) / 2)) "$(report demand_reloads)" "reloads that launches had to begin in mode $mode"
+    done <<<"each 82
+apart 130
+long 250
+beside 82
+once 82"
+}
+
 @test "spans that the last launch of a grace uses by a table are there, even beside a capture or a lack of room" {
     local case guard seed
     for case in table-grace-end table-beside-capture; do
