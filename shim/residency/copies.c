@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 
 #include "base/log.h"
 #include "base/ordering_rules.h"
@@ -9,6 +11,7 @@
 #include "cuda/copy_gate.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
+#include "cuda/managed_context.h"
 #include "residency/events.h"
 #include "residency/nvtx_emit.h"
 
@@ -21,7 +24,10 @@
 #define SPARE_EVENTS 64
 
 static PS_PER_DEVICE struct {
-    CUstream d2h[PS_COPIES_D2H_STREAMS], h2d[PS_COPIES_H2D_STREAMS], joining;
+    CUstream d2h[PS_COPIES_D2H_STREAMS], h2d[PS_COPIES_H2D_STREAMS]; /* constant once `copies` is true */
+    CUstream joining;                                                /* constant once `joins` is true */
+    atomic_bool copies, joins;
+    pthread_mutex_t make_lock;                         /* held while streams are made */
     pthread_mutex_t evict_lock[PS_COPIES_D2H_STREAMS]; /* held while one eviction is queued on that D2H stream */
     pthread_mutex_t order_lock;                        /* held while a thread records behind an H2D */
     uint64_t reloads;                                  /* H2D copies whose end has been recorded */
@@ -34,53 +40,79 @@ static PS_PER_DEVICE struct {
     pthread_mutex_t spare_lock;
     CUevent spare[SPARE_EVENTS];
     unsigned spares;
-} first_dev = {.evict_lock = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER},
+} first_dev = {.make_lock = PTHREAD_MUTEX_INITIALIZER,
+               .evict_lock = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER},
                .order_lock = PTHREAD_MUTEX_INITIALIZER,
                .spare_lock = PTHREAD_MUTEX_INITIALIZER};
 #define dev (&PS_HERE(first_dev))
 
-int ps_copies_open(void)
+/*
+ * High priority orders kernels, not the work of copy engines (copy_gate.h). So it matters only where
+ * a small copy runs as a kernel.
+ */
+static CUresult make_stream(CUstream *stream)
 {
     int least = 0, greatest = 0;
-    CUresult r = ps_cu.cuCtxGetStreamPriorityRange(&least, &greatest);
+    CUresult r = *stream ? CUDA_SUCCESS : ps_cu.cuCtxGetStreamPriorityRange(&least, &greatest);
 
-    /*
-     * High priority orders kernels, not the work of copy engines (copy_gate.h). So it matters only
-     * where a small copy runs as a kernel.
-     */
+    if (r == CUDA_SUCCESS && !*stream)
+        r = ps_cu.cuStreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING, greatest);
+    return r;
+}
+
+/* Makes the streams that are missing, and sets `made` if all are there. Returns 0 or -errno. */
+static int make_streams(CUstream *const *streams, size_t n, atomic_bool *made)
+{
+    CUresult r = CUDA_SUCCESS;
+
+    if (atomic_load_explicit(made, memory_order_acquire))
+        return 0;
+    const struct ps_managed_context context = ps_managed_context_enter();
+    pthread_mutex_lock(&dev->make_lock);
+    for (size_t i = 0; i < n && r == CUDA_SUCCESS; i++)
+        r = make_stream(streams[i]);
     if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&dev->d2h[PS_COPIES_IN_TURN], CU_STREAM_NON_BLOCKING, greatest);
-    if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&dev->d2h[PS_COPIES_AT_ONCE], CU_STREAM_NON_BLOCKING, greatest);
-    if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&dev->h2d[PS_COPIES_BEHIND], CU_STREAM_NON_BLOCKING, greatest);
-    if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&dev->h2d[PS_COPIES_READY], CU_STREAM_NON_BLOCKING, greatest);
-    if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&dev->joining, CU_STREAM_NON_BLOCKING, greatest);
-    if (r == CUDA_SUCCESS)
-        ps_copy_gate_make(dev->d2h[PS_COPIES_IN_TURN], ps_device.granularity);
-    else
-        ps_copies_close();
+        atomic_store_explicit(made, true, memory_order_release);
+    pthread_mutex_unlock(&dev->make_lock);
+    ps_managed_context_leave(context);
     return ps_cuda_errno(r);
+}
+
+static int make_copying_streams(void)
+{
+    CUstream *const streams[] = {&dev->d2h[PS_COPIES_IN_TURN], &dev->d2h[PS_COPIES_AT_ONCE],
+                                 &dev->h2d[PS_COPIES_BEHIND], &dev->h2d[PS_COPIES_READY]};
+
+    return make_streams(streams, sizeof streams / sizeof *streams, &dev->copies);
+}
+
+static int make_joining_stream(void)
+{
+    CUstream *const streams[] = {&dev->joining};
+
+    return make_streams(streams, 1, &dev->joins);
+}
+
+static bool has_copied(void)
+{
+    return atomic_load_explicit(&dev->copies, memory_order_acquire);
+}
+
+int ps_copies_open(void)
+{
+    CUstream first = NULL;
+    CUresult r = make_stream(&first);
+
+    if (r != CUDA_SUCCESS)
+        return ps_cuda_errno(r);
+    ps_copy_gate_make(first, ps_device.granularity);
+    ps_cu.cuStreamDestroy(first);
+    return 0;
 }
 
 void ps_copies_close(void)
 {
-    CUstream *const streams[] = {
-        &dev->d2h[PS_COPIES_IN_TURN],
-        &dev->d2h[PS_COPIES_AT_ONCE],
-        &dev->h2d[PS_COPIES_BEHIND],
-        &dev->h2d[PS_COPIES_READY],
-        &dev->joining,
-    };
-
     ps_copy_gate_end();
-    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
-        if (*streams[i])
-            ps_cu.cuStreamDestroy(*streams[i]);
-        *streams[i] = NULL;
-    }
 }
 
 /*
@@ -132,9 +164,12 @@ int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUeve
 int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_uses *uses, bool fence_set,
                     CUevent fence, const struct ps_slot *row, struct ps_device_mark *begins, CUevent done)
 {
-    const CUstream d2h = dev->d2h[on];
     const struct ps_slot *whole = row;
-    int r = 0;
+    int r = make_copying_streams();
+
+    if (r)
+        return r;
+    const CUstream d2h = dev->d2h[on];
 
     ps_nvtx_range_begin(PS_NVTX_EVICT, row);
     /*
@@ -219,11 +254,13 @@ int ps_copies_reload(enum ps_copies_h2d on, CUdeviceptr address, const struct ps
                      const struct ps_slot *row, struct ps_device_mark *begins, struct ps_device_mark *ends,
                      CUevent fence, struct ps_copies_nth *nth)
 {
-    const CUstream h2d = dev->h2d[on];
     size_t bytes = 0;
-    int r = 0;
+    int r = make_copying_streams();
 
     nth->on = on;
+    if (r)
+        return r;
+    const CUstream h2d = dev->h2d[on];
 
     ps_nvtx_range_begin(PS_NVTX_RELOAD, row);
     /*
@@ -246,8 +283,10 @@ int ps_copies_reload(enum ps_copies_h2d on, CUdeviceptr address, const struct ps
 
 int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event)
 {
-    int r = event_set ? ps_cuda_errno(ps_cu.cuStreamWaitEvent(dev->joining, event, 0)) : 0;
+    int r = make_joining_stream();
 
+    if (!r && event_set)
+        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(dev->joining, event, 0));
     if (!r)
         r = ps_uses_stream_wait(uses, dev->joining);
     return r ? r : ps_cuda_errno(ps_cu.cuEventRecord(event, dev->joining));
@@ -280,8 +319,8 @@ CUevent ps_copies_after_everything(void)
     CUevent event = take_event();
 
     ps_uses_note_everything(&everything);
-    int r = event ? 0 : -EIO;
-    for (unsigned i = 0; !r && i < PS_COPIES_H2D_STREAMS; i++) {
+    int r = event ? make_joining_stream() : -EIO;
+    for (unsigned i = 0; !r && has_copied() && i < PS_COPIES_H2D_STREAMS; i++) {
         r = ps_cuda_errno(ps_cu.cuEventRecord(event, dev->h2d[i]));
         if (!r)
             r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(dev->joining, event, 0));
@@ -303,7 +342,7 @@ int ps_copies_drain_reloads(void)
 {
     int r = 0;
 
-    for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS && !r; i++)
+    for (unsigned i = 0; has_copied() && i < PS_COPIES_H2D_STREAMS && !r; i++)
         r = ps_stream_host_wait(dev->h2d[i]);
     return r;
 }
