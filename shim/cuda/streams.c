@@ -190,9 +190,10 @@ static struct ps_stream *begin(struct ps_stream *s, CUstream handle, CUcontext c
 }
 
 /*
- * Puts a new stream in the place of one that is over. Ticks go on from where they are, so a noted
- * use of the old stream finds a later event. Returns NULL if there is no such place. The first 64
- * places are not reused: spans remember which of them have waited.
+ * Puts a new stream in the place of one that is over. Ticks go on from where they are. A use of the
+ * old stream may have been noted after its last record, with the tick that was next. So that tick
+ * counts as over, and the new stream begins behind it. Returns NULL if there is no such place. The
+ * first 64 places are not reused: spans remember which of them have waited.
  */
 static struct ps_stream *reuse(CUstream handle, CUcontext context, bool per_thread)
 {
@@ -205,6 +206,7 @@ static struct ps_stream *reuse(CUstream handle, CUcontext context, bool per_thre
             continue;
         pthread_mutex_lock(&s->record_lock);
         begin(s, handle, context, per_thread);
+        atomic_store(&s->done, atomic_fetch_add(&s->next, 1));
         atomic_store(&s->over, false);
         atomic_store(&s->gone, false);
         pthread_mutex_unlock(&s->record_lock);

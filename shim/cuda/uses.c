@@ -112,9 +112,12 @@ void ps_uses_mark(const struct ps_uses *uses)
 
 bool ps_uses_are_marked(const struct ps_uses *uses)
 {
-    for (unsigned i = 0; i < uses->count; i++)
-        if (atomic_load(&uses->use[i].stream->recorded) < uses->use[i].tick && !atomic_load(&uses->use[i].stream->gone))
+    for (unsigned i = 0; i < uses->count; i++) {
+        const struct ps_stream *s = uses->use[i].stream;
+        if (atomic_load(&s->recorded) < uses->use[i].tick && atomic_load(&s->done) < uses->use[i].tick &&
+            !atomic_load(&s->gone))
             return false;
+    }
     return !uses->everywhere;
 }
 

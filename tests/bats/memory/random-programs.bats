@@ -187,6 +187,35 @@ side_by_side() {
     done
 }
 
+# in_one_process FIRST LAST VARIABLE=VALUE... -- WORD...: these programs end, one after the other in
+# one process, in plenty of memory.
+in_one_process() {
+    local first=$1 last=$2 settings=()
+    shift 2
+    while [ "$1" != -- ]; do
+        settings+=("$1")
+        shift
+    done
+    run_penstock PENSTOCK_BUDGET=4GiB "${settings[@]}" "$SAMPLES/random_overlap" "$first" 6 5 2048 "${@:2}" to="$last"
+    ended_with 0 || return 1
+    equal $((last - first + 1)) "$(grep -c '^ok$' <<<"$output")" "programs that ended"
+}
+
+@test "a stream that takes the place of one that is over does not count as still using what that one used" {
+    # The 21st program stood still when it did, on a GPU as well.
+    in_one_process 151 171 -- kinds
+}
+
+@test "streams that run side by side in eight hardware queues do so under Penstock" {
+    local seed
+    # These stood still when Penstock made its own streams before memory was short.
+    for seed in 155 166 173 176; do
+        run_sim CUDASIM_MAX_CONNECTIONS=8 "$SAMPLES/random_overlap" $seed 6 5 2048 kinds
+        ended_with 0
+        in_one_process $seed $seed CUDASIM_MAX_CONNECTIONS=8 -- kinds
+    done
+}
+
 @test "each word behind the seed leaves the number of operations as it is" {
     local word
     for word in branches gates masked=4 threads=2; do
