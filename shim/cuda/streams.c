@@ -207,6 +207,7 @@ static struct ps_stream *reuse(CUstream handle, CUcontext context, bool per_thre
         pthread_mutex_lock(&s->record_lock);
         begin(s, handle, context, per_thread);
         atomic_store(&s->done, atomic_fetch_add(&s->next, 1));
+        atomic_store(&s->grace.came_back, 0); /* the new stream has waited for no span's H2D */
         atomic_store(&s->over, false);
         atomic_store(&s->gone, false);
         pthread_mutex_unlock(&s->record_lock);

@@ -327,6 +327,33 @@ static void test_places_of_destroyed_streams_are_used_again(void)
     EXPECT(ps_streams_count() < (before > 64 ? before : 64) + 50);
 }
 
+/* A use may be noted after the stream's last record. */
+static void test_a_use_of_a_destroyed_stream_is_no_use_of_the_next_in_its_place(void)
+{
+    struct ps_stream *old, *next;
+    struct gate gate;
+
+    while ((old = new_stream())->index < 64) {
+    }
+    atomic_store(&old->grace.came_back, 7);
+    struct ps_uses uses = used_on(old);
+    end_stream(old);
+    ps_uses_note(&uses, old);
+    EXPECT_INT(0, ps_uses_host_wait(&uses));
+    while ((next = new_stream()) != old) { /* other places may be free */
+    }
+    EXPECT(ps_uses_are_marked(&uses));
+    EXPECT_INT(0, (long long)atomic_load(&next->grace.came_back));
+    close_gate(&gate, next->handle);
+    EXPECT_INT(0, ps_stream_tick(next));
+    EXPECT_INT(1, ps_uses_query(&uses));
+    struct ps_uses later = used_on(next);
+    EXPECT_INT(0, ps_uses_query(&later));
+    open_gate(&gate);
+    EXPECT_INT(0, ps_uses_host_wait(&later));
+    end_stream(next);
+}
+
 /*
  * One thread asks the driver whether a destroyed stream's work is over. Meanwhile another thread's
  * new stream takes its place.
@@ -632,6 +659,7 @@ int main(void)
     test_a_handle_that_comes_again_is_another_stream();
     test_threads_tick_one_stream();
     test_places_of_destroyed_streams_are_used_again();
+    test_a_use_of_a_destroyed_stream_is_no_use_of_the_next_in_its_place();
     test_a_stream_in_a_destroyed_ones_place_is_not_over();
     test_a_threads_own_stream_ends_with_it();
     test_the_host_waits_when_it_is_far_ahead(PS_RUN_AHEAD_NS);
