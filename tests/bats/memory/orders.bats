@@ -9,7 +9,7 @@ load ../../lib/helper
 setup() {
     helper_setup 60
     requires samples
-    by_turn 3
+    by_turn 5
     WRONG=0
 }
 

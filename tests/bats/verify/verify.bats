@@ -9,6 +9,7 @@ bats_require_minimum_version 1.5.0
 setup() {
     helper_setup
     requires sim samples plain python jq
+    by_turn 2
     HIDDEN=$SAMPLES/hidden
 }
 
