@@ -26,24 +26,31 @@ typedef void ps_word_fn(void *ctx, CUdeviceptr word, size_t bytes);
 
 #define PS_ALWAYS_INLINE inline __attribute__((always_inline))
 
+/* The range of possible addresses. */
+#define PS_WORDS_LOWEST (1ull << 16)
+#define PS_WORDS_HIGHEST (1ull << 48)
+
 /*
  * Visits the words in `size` bytes at `bytes`. The range's bounds are arguments, because bounds in
- * memory would be read again for each word.
+ * memory would be read again for each word. `others` (may be NULL) is raised by the number of words
+ * that may be addresses, and are not in the range.
  */
 static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t extent, const unsigned char *bytes, size_t size,
-                                         ps_word_fn *visit, void *ctx)
+                                         ps_word_fn *visit, void *ctx, size_t *others)
 {
     for (size_t at = 0; at + 8 <= size; at += 8) {
         uint64_t word;
         memcpy(&word, bytes + at, sizeof word);
         if (word - base < extent)
             visit(ctx, word, size);
+        else if (others)
+            *others += word - PS_WORDS_LOWEST < PS_WORDS_HIGHEST - PS_WORDS_LOWEST;
     }
 }
 
 /* Visits the words of a packed buffer. Returns false if the buffer is missing. */
 static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t extent, void **extra, ps_word_fn *visit,
-                                             void *ctx)
+                                             void *ctx, size_t *others)
 {
     const unsigned char *buffer = NULL;
     const size_t *size = NULL;
@@ -56,33 +63,41 @@ static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t extent, 
     }
     if (!buffer || !size)
         return false;
-    ps_words_of(base, extent, buffer, *size, visit, ctx);
+    ps_words_of(base, extent, buffer, *size, visit, ctx, others);
     return true;
 }
 
 /* Visits the words of the parameters in [from, to). */
 static PS_ALWAYS_INLINE void ps_words_of_parameters(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout,
                                                     void **parameters, uint32_t from, uint32_t to, ps_word_fn *visit,
-                                                    void *ctx)
+                                                    void *ctx, size_t *others)
 {
     for (uint32_t i = from; i < to; i++)
         if (parameters[i])
-            ps_words_of(base, extent, parameters[i], layout->size[i], visit, ctx);
+            ps_words_of(base, extent, parameters[i], layout->size[i], visit, ctx, others);
 }
 
 /*
- * Visits all words of a launch. `layout`: the kernel's (ps_layout_of), or NULL. Returns false if
- * the words can't be read because the kernel's layout is unknown.
+ * Visits all words of a launch, and counts others as ps_words_of does. `layout`: the kernel's
+ * (ps_layout_of), or NULL. Returns false if the words can't be read because the kernel's layout is
+ * unknown.
  */
-static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout,
-                                                     void **parameters, void **extra, ps_word_fn *visit, void *ctx)
+static PS_ALWAYS_INLINE bool ps_kernel_words_counting(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout,
+                                                      void **parameters, void **extra, ps_word_fn *visit, void *ctx,
+                                                      size_t *others)
 {
-    if (!parameters && extra && ps_packed_words(base, extent, extra, visit, ctx))
+    if (!parameters && extra && ps_packed_words(base, extent, extra, visit, ctx, others))
         return true;
     if (!layout || (!parameters && layout->count))
         return false;
-    ps_words_of_parameters(base, extent, layout, parameters, 0, layout->count, visit, ctx);
+    ps_words_of_parameters(base, extent, layout, parameters, 0, layout->count, visit, ctx, others);
     return true;
+}
+
+static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout,
+                                                     void **parameters, void **extra, ps_word_fn *visit, void *ctx)
+{
+    return ps_kernel_words_counting(base, extent, layout, parameters, extra, visit, ctx, NULL);
 }
 
 /* Visits the first `used` addresses of a list. They count as pointer parameters. */
@@ -90,7 +105,7 @@ static PS_ALWAYS_INLINE void ps_words_of_list(CUdeviceptr base, uint64_t extent,
                                               uint32_t used, ps_word_fn *visit, void *ctx)
 {
     for (uint32_t i = 0; i < used; i++)
-        ps_words_of(base, extent, list + 8 * i, 8, visit, ctx);
+        ps_words_of(base, extent, list + 8 * i, 8, visit, ctx, NULL);
 }
 
 /*
@@ -109,20 +124,24 @@ static PS_ALWAYS_INLINE bool ps_kernel_words_of_lists(const struct ps_layout *la
 
     if (!used)
         return false;
-    ps_words_of_parameters(base, extent, layout, parameters, 0, where->parameter, visit, ctx);
+    ps_words_of_parameters(base, extent, layout, parameters, 0, where->parameter, visit, ctx, NULL);
     for (uint32_t i = 0; i < where->lists; i++)
         ps_words_of_list(base, extent, lists + 8ul * i * where->capacity, used, visit, ctx);
     if (where->states)
         ps_words_of_list(base, extent, lists + where->states, used, visit, ctx);
-    ps_words_of_parameters(base, extent, layout, parameters, where->parameter + 1, layout->count, visit, ctx);
+    ps_words_of_parameters(base, extent, layout, parameters, where->parameter + 1, layout->count, visit, ctx, NULL);
     return true;
 }
 
-/* Visits a launch's words in the span reservation. Returns like ps_kernel_words_between. */
+/*
+ * Visits a launch's words in the span reservation, and counts in `others` (may be NULL) those that
+ * may be other addresses. Returns like ps_kernel_words_between.
+ */
 static PS_ALWAYS_INLINE bool ps_kernel_words(const struct ps_layout *layout, void **parameters, void **extra,
-                                             ps_word_fn *visit, void *ctx)
+                                             ps_word_fn *visit, void *ctx, size_t *others)
 {
-    return ps_kernel_words_between(ps_reservation.base, ps_reservation.reserved, layout, parameters, extra, visit, ctx);
+    return ps_kernel_words_counting(ps_reservation.base, ps_reservation.reserved, layout, parameters, extra, visit, ctx,
+                                    others);
 }
 
 #endif

@@ -18,10 +18,6 @@
 #define LOOKS_MAX 4u   /* looks in vain, after which a kernel is no maker */
 #define ASKED_MAX 64u  /* launches without memory to look at, after which a kernel is no maker */
 
-/* The range of possible addresses. */
-#define LOWEST (1ull << 16)
-#define HIGHEST (1ull << 48)
-
 enum state { UNKNOWN, MAKES_NONE, MAKER };
 
 /* Guarded by `lock`, except the atomic fields. */
@@ -122,7 +118,7 @@ static PS_ALWAYS_INLINE void take_word(void *ctx, CUdeviceptr word, size_t bytes
     const unsigned place = words->place++;
 
     (void)bytes;
-    if (word < LOWEST || word >= HIGHEST || place >= 64)
+    if (word < PS_WORDS_LOWEST || word >= PS_WORDS_HIGHEST || place >= 64)
         return;
     if (ps_address_is_a_spans(word)) {
         if (l->spans < PS_MADE_SPANS && ps_address_span(word)) {

@@ -51,8 +51,8 @@ struct ps_made_launch {
 };
 
 /*
- * Called before a launch that names spans. If the kernel is a maker, its table is known from here
- * on.
+ * Called before a launch that is given spans and other addresses. If the kernel is a maker, its
+ * table is known from here on.
  */
 void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
                           void **parameters, void **extra);

@@ -47,8 +47,8 @@ static PS_PER_DEVICE struct {
 #define dev (&PS_HERE(first_dev))
 
 /*
- * High priority orders kernels, not the work of copy engines (copy_gate.h). So it matters only where
- * a small copy runs as a kernel.
+ * High priority orders kernels, not the work of copy engines (copy_gate.h). So it matters only
+ * where a small copy runs as a kernel.
  */
 static CUresult make_stream(CUstream *stream)
 {

@@ -72,12 +72,12 @@ struct ps_copies_nth {
 /*
  * Finds out whether streams can be made, and makes the copy gate. Returns 0 or -errno.
  *
- * The streams are non-blocking, with no implicit order with the legacy default stream. They are made
- * when the first copy, or the first join, needs them. All streams of a device share a few hardware
- * queues (CUDA_DEVICE_MAX_CONNECTIONS: 8). With streams of ours among them, two of the program's may
- * have to share one. A program that needs both to run at once then waits forever (seen on the
- * simulated device: tests/samples/random_overlap.cu, five streams). So while memory suffices, we
- * have none.
+ * The streams are non-blocking, with no implicit order with the legacy default stream. They are
+ * made when the first copy, or the first join, needs them. All streams of a device share a few
+ * hardware queues (CUDA_DEVICE_MAX_CONNECTIONS: 8). With streams of ours among them, two of the
+ * program's may have to share one. A program that needs both to run at once then waits forever. The
+ * simulated device showed it (tests/samples/random_overlap.cu, five streams). So while memory
+ * suffices, we have none.
  */
 int ps_copies_open(void);
 

@@ -176,7 +176,7 @@ static void take_kernel(struct part *part, const CUDA_KERNEL_NODE_PARAMS *kernel
     CUfunction function = kernel->func ? kernel->func : (CUfunction)kernel->kern;
     const struct ps_layout *layout = function ? ps_layout_of(function) : NULL;
 
-    if (!function || !ps_kernel_words(layout, kernel->kernelParams, kernel->extra, take_word, part)) {
+    if (!function || !ps_kernel_words(layout, kernel->kernelParams, kernel->extra, take_word, part, NULL)) {
         part->unknown = true;
         return;
     }

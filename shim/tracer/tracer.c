@@ -318,9 +318,10 @@ void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameter
         layout && layout->tensor_lists.lists && ps_kernel_words_of_lists(layout, parameters, grid, note_word, a);
     if (has_lists)
         ps_count(list_launches);
-    if (has_lists || ps_kernel_words(layout, parameters, extra, note_word, a)) {
+    size_t others = has_lists;
+    if (has_lists || ps_kernel_words(layout, parameters, extra, note_word, a, &others)) {
         /* Before note_tables: a table that this kernel makes replaces the one that was there. */
-        if (!a->finds_none && (a->count || a->in_blocks.count))
+        if (others && !a->finds_none && (a->count || a->in_blocks.count))
             ps_made_tables_begin(&a->made, function, layout, parameters, extra);
         note_tables(a, layout, parameters, extra);
         note_use_of_graph_memory(a, layout, parameters, extra);
