@@ -65,6 +65,12 @@ const void *cudasim_texture(unsigned long long object) __attribute__((visibility
  */
 int cudasim_graph_launch(void *executable) __attribute__((visibility("default")));
 
+/*
+ * Sets the condition behind a handle from the running kernel, as cudaGraphSetConditional does on a
+ * GPU. Returns 0, or -1 if this kernel may not set it. The simulated libcuda.so.1 exports it.
+ */
+int cudasim_graph_set_conditional(unsigned long long handle, unsigned int value) __attribute__((visibility("default")));
+
 #ifdef __cplusplus
 }
 #endif

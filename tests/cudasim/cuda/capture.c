@@ -12,6 +12,10 @@
 /* State that capturing streams share: the graph they add to, the stream where the capture began. */
 struct cudasim_capture {
     CUgraph graph;
+    bool given; /* the graph is the program's (cuStreamBeginCaptureToGraph) */
+    /* Nodes of a given graph that come before all nodes of the capture; owned. */
+    CUgraphNode *first;
+    size_t first_count;
     CUstream origin;
     uint64_t id;
     CUstreamCaptureMode mode;
@@ -125,6 +129,9 @@ static CUresult note_node(CUstream stream, CUgraphNode node)
             result = cudasim_node_depend(node, known[i].node);
         known[i].covered = true;
     }
+    const size_t first_count = node->dependency_count ? 0 : stream->capture->first_count;
+    for (size_t i = 0; i < first_count && result == CUDA_SUCCESS; i++)
+        result = cudasim_node_depend(node, stream->capture->first[i]);
     known[stream->capture_place] =
         (struct cudasim_mark){.number = known[stream->capture_place].number + 1, .node = node};
     return result;
@@ -134,6 +141,7 @@ CUresult cudasim_capture_add(CUstream stream, struct cudasim_operation *operatio
 {
     CUgraph graph = stream->capture->graph;
     CUresult result = cudasim_node_add(graph, operation);
+    stream->capture->invalid |= result == CUDA_ERROR_NOT_SUPPORTED; /* the graph may not have such a node */
     return result == CUDA_SUCCESS ? note_node(stream, TAILQ_LAST(&graph->nodes, cudasim_node_list)) : result;
 }
 
@@ -141,6 +149,7 @@ CUresult cudasim_capture_add_child(CUstream stream, const struct cudasim_node_li
 {
     CUgraph graph = stream->capture->graph;
     CUresult result = cudasim_node_add_child(graph, nodes);
+    stream->capture->invalid |= result == CUDA_ERROR_NOT_SUPPORTED;
     return result == CUDA_SUCCESS ? note_node(stream, TAILQ_LAST(&graph->nodes, cudasim_node_list)) : result;
 }
 
@@ -188,34 +197,86 @@ static bool is_joined(const struct cudasim_capture *capture)
     return true;
 }
 
+/* Begins the capture, which has its graph, and gives it to the stream. [locked] */
+static CUresult begin_capture(struct cudasim_capture *capture, CUstream stream, CUstreamCaptureMode mode)
+{
+    if (!stream)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (stream == stream->context->legacy)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (stream->capture)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    capture->origin = stream;
+    capture->id = next_capture_id++;
+    capture->mode = mode;
+    capture->thread = pthread_self();
+    capture->streams = 1;
+    stream->capture = capture;
+    stream->capture_place = 0;
+    LIST_INSERT_HEAD(&captures, capture, link);
+    atomic_fetch_add(&capture_count, 1);
+    return CUDA_SUCCESS;
+}
+
 CUresult cudasim_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
 {
     if (mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     struct cudasim_capture *capture = calloc(1, sizeof *capture);
     CUgraph graph = cudasim_graph_new();
-    CUresult result = capture && graph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    cudasim_lock();
-    CUstream stream = cudasim_stream_resolve(hStream);
-    if (!stream)
-        result = CUDA_ERROR_INVALID_HANDLE;
-    else if (stream == stream->context->legacy)
-        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    else if (stream->capture)
-        result = CUDA_ERROR_ILLEGAL_STATE;
-    if (result == CUDA_SUCCESS) {
-        *capture = (struct cudasim_capture){
-            .graph = graph, .origin = stream, .id = next_capture_id++, .mode = mode, .thread = pthread_self()};
-        capture->streams = 1;
-        stream->capture = capture;
-        stream->capture_place = 0;
-        LIST_INSERT_HEAD(&captures, capture, link);
-        atomic_fetch_add(&capture_count, 1);
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (capture && graph) {
+        capture->graph = graph;
+        cudasim_lock();
+        result = begin_capture(capture, cudasim_stream_resolve(hStream), mode);
+        cudasim_unlock();
     }
-    cudasim_unlock();
     if (result != CUDA_SUCCESS) {
         free(capture);
         free(graph);
+    }
+    return result;
+}
+
+/* Notes the nodes that come before the capture. They must be nodes of its graph. [locked] */
+static CUresult take_first(struct cudasim_capture *capture, const CUgraphNode *nodes, size_t count)
+{
+    CUgraphNode node;
+    capture->first = calloc(count + 1, sizeof(CUgraphNode));
+    if (!capture->first)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        TAILQ_FOREACH (node, &capture->graph->nodes, link)
+            if (node == nodes[i])
+                break;
+        if (!node)
+            return CUDA_ERROR_INVALID_VALUE;
+        capture->first[capture->first_count++] = node;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cudasim_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+                                             const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                             CUstreamCaptureMode mode)
+{
+    if (!hGraph || mode > CU_STREAM_CAPTURE_MODE_RELAXED || (numDependencies && !dependencies))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!cudasim_edges_are_plain(dependencyData, numDependencies))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    struct cudasim_capture *capture = calloc(1, sizeof *capture);
+    if (!capture)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    capture->graph = hGraph;
+    capture->given = true;
+    cudasim_lock();
+    CUresult result = take_first(capture, dependencies, numDependencies);
+    if (result == CUDA_SUCCESS)
+        result = begin_capture(capture, cudasim_stream_resolve(hStream), mode);
+    cudasim_unlock();
+    if (result != CUDA_SUCCESS) {
+        free(capture->first);
+        free(capture);
     }
     return result;
 }
@@ -231,15 +292,19 @@ static void end_capture(struct cudasim_capture *capture)
         if (other->capture == capture)
             other->capture = NULL;
     capture->over = true;
+    free(capture->first);
+    capture->first = NULL;
+    capture->first_count = 0;
     LIST_REMOVE(capture, link);
     LIST_INSERT_HEAD(&over, capture, link);
     atomic_fetch_sub(&capture_count, 1);
 }
 
-/* Frees the graph of a capture that failed. [locked] */
+/* Frees the graph of a capture that failed. A given graph keeps the nodes that it got. [locked] */
 static void drop_graph(struct cudasim_capture *capture)
 {
-    cudasim_graph_free(capture->graph);
+    if (!capture->given)
+        cudasim_graph_free(capture->graph);
     capture->graph = NULL;
 }
 

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "capture.h"
+#include "conditions.h"
 #include "config.h"
 #include "ledger.h"
 #include "memory.h"
@@ -60,6 +61,12 @@ void cudasim_operation_free(struct cudasim_operation *operation)
     case CUDASIM_OPERATION_EVENT_RECORD:
     case CUDASIM_OPERATION_EVENT_WAIT:
         cudasim_event_release(operation->event);
+        break;
+    case CUDASIM_OPERATION_CONDITIONS_BEGIN:
+        free(operation->conditions.array);
+        break;
+    case CUDASIM_OPERATION_CONDITIONAL:
+        cudasim_conditional_free(operation->conditional);
         break;
     default:
         break;
@@ -132,22 +139,27 @@ static int add_default_stream_order(struct cudasim_operation *operation, CUstrea
 
 /*
  * Counts the operation in the stream's chain. When it is queued its dependencies are known, whether
- * they have run or not.
+ * they have run or not. What the device queues is not counted: the operations behind it are queued
+ * already.
  */
 static void lengthen_chain(const struct cudasim_operation *operation, CUstream stream)
 {
     if (operation->chain > stream->chain)
         stream->chain = operation->chain;
-    if (operation->kind == CUDASIM_OPERATION_KERNEL)
+    if (operation->kind == CUDASIM_OPERATION_KERNEL && !stream->fed_by_device)
         cudasim_ledger_chain(++stream->chain);
 }
 
-/* Makes the operation wait for everything that the whole context was told to wait for. */
+/*
+ * Makes the operation wait for everything that the whole context was told to wait for. A
+ * conditional node waited for it before its body was queued.
+ */
 static int add_context_order(struct cudasim_operation *operation, CUstream stream)
 {
     CUstream waits = stream->context->waits;
-    return waits && !cudasim_stream_is_contexts(stream) ? cudasim_operation_after(operation, cudasim_stream_end(waits))
-                                                        : 0;
+    return waits && !stream->fed_by_device && !cudasim_stream_is_contexts(stream)
+               ? cudasim_operation_after(operation, cudasim_stream_end(waits))
+               : 0;
 }
 
 CUresult cudasim_submit(struct cudasim_operation *operation, CUstream stream)

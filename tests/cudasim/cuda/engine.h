@@ -28,6 +28,8 @@
 
 struct cudasim_kernel_entry;
 struct cudasim_pool_block;
+struct cudasim_condition;
+struct cudasim_conditional;
 struct cudasim_capture;
 
 /* Streams that one capture may have. */
@@ -97,6 +99,12 @@ struct CUstream_st {
      * first need. The first branch runs on the stream itself.
      */
     CUstream branches[CUDASIM_GRAPH_BRANCHES];
+    /*
+     * Another one, for the bodies of conditional nodes that this stream runs. One node at a time
+     * has a body there.
+     */
+    CUstream bodies;
+    bool fed_by_device;           /* it is such a stream, or a branch of one: the device queues its operations */
     LIST_ENTRY(CUstream_st) link; /* in the list of all streams ever made */
 };
 
@@ -139,6 +147,8 @@ enum cudasim_operation_kind {
     CUDASIM_OPERATION_POOL_FREE,
     CUDASIM_OPERATION_GRAPH_ALLOC, /* allocation of a launched graph's memory; it took effect before it was queued */
     CUDASIM_OPERATION_GRAPH_FREE,
+    CUDASIM_OPERATION_CONDITIONS_BEGIN, /* of a launched graph: its conditions get their first values */
+    CUDASIM_OPERATION_CONDITIONAL,      /* stays its stream's head while a body runs (conditions.h) */
     CUDASIM_OPERATION_WRITE_VALUE,
     CUDASIM_OPERATION_WAIT_VALUE,
 };
@@ -209,6 +219,11 @@ struct cudasim_operation {
             void *data;
         } host;
         struct cudasim_pool_block *pool_block;
+        struct cudasim_conditional *conditional; /* owned */
+        struct {
+            struct cudasim_condition **array; /* owned */
+            size_t count;
+        } conditions;
         struct {
             uintptr_t address;
             uint64_t value;
@@ -296,7 +311,12 @@ CUstream cudasim_stream_new(CUcontext context, unsigned int flags, int priority)
  * Branch 0 is the stream itself.
  */
 CUstream cudasim_stream_branch(CUstream stream, unsigned branch);
-/* Gives back the streams of the branches. What is queued there still runs. */
+/*
+ * Returns the stream for the bodies of conditional nodes that this one runs, or NULL without
+ * memory.
+ */
+CUstream cudasim_stream_bodies(CUstream stream);
+/* Gives back the streams of branches and bodies. What is queued there still runs. */
 void cudasim_stream_drop_branches(CUstream stream);
 /* Drops one reference. After the last one the structure may become another event. */
 void cudasim_event_release(CUevent event);

@@ -218,7 +218,7 @@ CUresult cudasim_cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode 
 
 /* ---- clones ---- */
 
-/* Memory of a graph's own belongs to one graph (cuda.h, cuGraphAddMemAllocNode). */
+/* Memory of a graph's own, and conditional nodes, belong to one graph (cuda.h, cuGraphClone). */
 CUresult cudasim_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 {
     if (!phGraphClone || !originalGraph)
@@ -228,7 +228,7 @@ CUresult cudasim_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
         return CUDA_ERROR_OUT_OF_MEMORY;
     cudasim_lock();
     CUresult result = CUDA_ERROR_NOT_SUPPORTED;
-    if (!cudasim_nodes_have_memory(&originalGraph->nodes))
+    if (cudasim_nodes_may_be_copied(&originalGraph->nodes))
         result = cudasim_nodes_clone(&originalGraph->nodes, &made->nodes);
     made->node_count = originalGraph->node_count;
     if (result != CUDA_SUCCESS)

@@ -1,6 +1,6 @@
 /*
  * Graphs by their nodes: kernels, host functions, events, words, memory, and nodes that do nothing.
- * Nodes of any type, too. Conditional nodes and external semaphores are not simulated.
+ * Nodes of any type, too. External semaphores are not simulated.
  */
 #include <stdlib.h>
 
@@ -387,6 +387,8 @@ CUresult cudasim_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, con
         return add_memory(phGraphNode, hGraph, d, n, &nodeParams->alloc);
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         return cudasim_cuGraphAddMemFreeNode(phGraphNode, hGraph, d, n, nodeParams->free.dptr);
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return cudasim_add_conditional_node(phGraphNode, hGraph, d, n, &nodeParams->conditional);
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "capture.h"
+#include "conditions.h"
 #include "engine.h"
 #include "entries.h"
 #include "graphs.h"
@@ -187,6 +188,37 @@ static CUresult queue_graph(struct cudasim_node_list *nodes, CUstream stream, st
     return result;
 }
 
+/* ---- conditional nodes ---- */
+
+/* Queues the operation that gives the conditions of a launch their first values. */
+static CUresult begin_conditions(const struct cudasim_node_list *nodes, CUstream stream, struct cudasim_position before)
+{
+    struct cudasim_operation *operation = cudasim_conditions_begin(nodes);
+    if (!operation)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (cudasim_operation_after(operation, before)) {
+        cudasim_operation_free(operation);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return cudasim_submit(operation, stream);
+}
+
+CUresult cudasim_graph_run_body(CUgraph body, struct cudasim_operation *conditional)
+{
+    const struct cudasim_position nothing = {.stream = NULL};
+    struct cudasim_node_list copies = TAILQ_HEAD_INITIALIZER(copies);
+    CUstream stream = cudasim_stream_bodies(conditional->stream);
+    CUresult result = stream ? cudasim_nodes_clone(&body->nodes, &copies) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS && TAILQ_EMPTY(&copies)) /* even an empty body lets others run */
+        result = mark(&(struct graph_launch){.stream = stream}, nothing);
+    else if (result == CUDA_SUCCESS)
+        result = queue_graph(&copies, stream, nothing);
+    cudasim_nodes_free(&copies);
+    if (result == CUDA_SUCCESS && cudasim_operation_after(conditional, cudasim_stream_end(stream)))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    return result;
+}
+
 /* ---- memory of the graph's own ---- */
 
 static bool is_of_memory(const struct cudasim_operation *operation)
@@ -194,13 +226,14 @@ static bool is_of_memory(const struct cudasim_operation *operation)
     return operation->kind == CUDASIM_OPERATION_GRAPH_ALLOC || operation->kind == CUDASIM_OPERATION_GRAPH_FREE;
 }
 
-bool cudasim_nodes_have_memory(const struct cudasim_node_list *nodes)
+bool cudasim_nodes_may_be_copied(const struct cudasim_node_list *nodes)
 {
     CUgraphNode node;
     TAILQ_FOREACH (node, nodes, link)
-        if (node->child ? cudasim_nodes_have_memory(&node->child->nodes) : is_of_memory(node->operation))
-            return true;
-    return false;
+        if (node->child ? !cudasim_nodes_may_be_copied(&node->child->nodes)
+                        : is_of_memory(node->operation) || node->operation->kind == CUDASIM_OPERATION_CONDITIONAL)
+            return false;
+    return true;
 }
 
 /* Makes the memory that a launch allocates appear, and the memory that it frees go. */
@@ -230,16 +263,21 @@ static CUresult launch(CUgraphExec executable, CUstream stream)
 {
     struct cudasim_node_list copies;
     if (stream->capture)
-        return cudasim_nodes_have_memory(&executable->nodes) ? CUDA_ERROR_NOT_SUPPORTED
-                                                             : cudasim_capture_add_child(stream, &executable->nodes);
+        return cudasim_nodes_may_be_copied(&executable->nodes) ? cudasim_capture_add_child(stream, &executable->nodes)
+                                                               : CUDA_ERROR_NOT_SUPPORTED;
     CUresult result = cudasim_capture_uses(stream);
     if (result == CUDA_SUCCESS)
         result = take_memory(executable);
     TAILQ_INIT(&copies);
     if (result == CUDA_SUCCESS)
         result = cudasim_nodes_clone(&executable->nodes, &copies);
+    struct cudasim_position before = executable->launched;
+    if (result == CUDA_SUCCESS && cudasim_nodes_have_conditions(&executable->nodes)) {
+        result = begin_conditions(&executable->nodes, stream, before);
+        before = (struct cudasim_position){.stream = NULL};
+    }
     if (result == CUDA_SUCCESS)
-        result = queue_graph(&copies, stream, executable->launched);
+        result = queue_graph(&copies, stream, before);
     cudasim_nodes_free(&copies);
     if (result == CUDA_SUCCESS) {
         executable->launched = cudasim_stream_end(stream);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conditions.h"
 #include "engine.h"
 #include "entries.h"
 #include "graphs.h"
@@ -41,13 +42,25 @@ static bool same_looks(struct cudasim_looks one, struct cudasim_looks other)
            one.from != CUDASIM_LOOK_NOWHERE;
 }
 
+size_t cudasim_node_inner(CUgraphNode node, CUgraph **inner)
+{
+    struct cudasim_conditional *conditional =
+        node->operation->kind == CUDASIM_OPERATION_CONDITIONAL ? node->operation->conditional : NULL;
+    *inner = conditional ? conditional->bodies : &node->child;
+    return conditional ? conditional->size : node->child != NULL;
+}
+
 bool cudasim_nodes_look_right(const struct cudasim_node_list *nodes)
 {
     CUgraphNode node;
-    TAILQ_FOREACH (node, nodes, link)
-        if (!same_looks(node->looks, cudasim_looks_of(node->operation)) ||
-            (node->child && !cudasim_nodes_look_right(&node->child->nodes)))
+    CUgraph *inner;
+    TAILQ_FOREACH (node, nodes, link) {
+        if (!same_looks(node->looks, cudasim_looks_of(node->operation)))
             return false;
+        for (size_t count = cudasim_node_inner(node, &inner); count; count--)
+            if (!cudasim_nodes_look_right(&inner[count - 1]->nodes))
+                return false;
+    }
     return true;
 }
 
@@ -64,6 +77,18 @@ static bool same_dependencies(CUgraphNode a, CUgraphNode b)
     return found == a->dependency_count && found == b->dependency_count;
 }
 
+static bool inner_may_replace(CUgraphNode mine, CUgraphNode theirs)
+{
+    CUgraph *my_inner, *their_inner;
+    const size_t count = cudasim_node_inner(mine, &my_inner);
+    if (cudasim_node_inner(theirs, &their_inner) != count)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (!cudasim_nodes_may_replace(&my_inner[i]->nodes, &their_inner[i]->nodes))
+            return false;
+    return true;
+}
+
 bool cudasim_nodes_may_replace(const struct cudasim_node_list *mine, const struct cudasim_node_list *theirs)
 {
     CUgraphNode a = TAILQ_FIRST(mine), b = TAILQ_FIRST(theirs);
@@ -73,7 +98,10 @@ bool cudasim_nodes_may_replace(const struct cudasim_node_list *mine, const struc
             !same_looks(a->looks, cudasim_looks_of(b->operation)) ||
             !same_looks(b->looks, cudasim_looks_of(b->operation)))
             return false;
-        if (a->child && !cudasim_nodes_may_replace(&a->child->nodes, &b->child->nodes))
+        if (a->operation->kind == CUDASIM_OPERATION_CONDITIONAL &&
+            !cudasim_conditional_same_kind(a->operation->conditional, b->operation->conditional))
+            return false;
+        if (!inner_may_replace(a, b))
             return false;
     }
     return !a && !b;
@@ -84,9 +112,11 @@ static void take_names(const struct cudasim_node_list *to, const struct cudasim_
 {
     CUgraphNode a = TAILQ_FIRST(to), b = TAILQ_FIRST(from);
     for (; a && b; a = TAILQ_NEXT(a, link), b = TAILQ_NEXT(b, link)) {
+        CUgraph *my_inner, *their_inner;
+        const size_t count = cudasim_node_inner(a, &my_inner), theirs = cudasim_node_inner(b, &their_inner);
         a->origin = b->origin;
-        if (a->child && b->child)
-            take_names(&a->child->nodes, &b->child->nodes);
+        for (size_t i = 0; i < count && i < theirs; i++)
+            take_names(&my_inner[i]->nodes, &their_inner[i]->nodes);
     }
 }
 
@@ -106,8 +136,11 @@ CUresult cudasim_nodes_replace(struct cudasim_node_list *mine, const struct cuda
 CUgraphNode cudasim_node_of(const struct cudasim_node_list *nodes, CUgraphNode origin)
 {
     CUgraphNode node, found = NULL;
+    CUgraph *inner;
     TAILQ_FOREACH (node, nodes, link) {
-        found = node->origin == origin ? node : node->child ? cudasim_node_of(&node->child->nodes, origin) : NULL;
+        found = node->origin == origin ? node : NULL;
+        for (size_t count = cudasim_node_inner(node, &inner); count && !found; count--)
+            found = cudasim_node_of(&inner[count - 1]->nodes, origin);
         if (found)
             break;
     }
@@ -327,8 +360,8 @@ CUresult cudasim_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGra
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
     CUresult result = CUDA_ERROR_INVALID_VALUE;
-    if (cudasim_nodes_have_memory(&childGraph->nodes))
-        result = CUDA_ERROR_NOT_SUPPORTED; /* such a child would have to be moved into the graph */
+    if (!cudasim_nodes_may_be_copied(&childGraph->nodes))
+        result = CUDA_ERROR_NOT_SUPPORTED; /* a child with memory would have to be moved into the graph */
     else if (are_in(hGraph, dependencies, numDependencies) && cudasim_nodes_look_right(&childGraph->nodes))
         result = cudasim_node_add_child(hGraph, &childGraph->nodes);
     if (result == CUDA_SUCCESS)

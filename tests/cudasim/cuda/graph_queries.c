@@ -55,6 +55,9 @@ CUresult cudasim_cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
     case CUDASIM_OPERATION_GRAPH_FREE:
         *type = CU_GRAPH_NODE_TYPE_MEM_FREE;
         break;
+    case CUDASIM_OPERATION_CONDITIONAL:
+        *type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+        break;
     case CUDASIM_OPERATION_WRITE_VALUE:
     case CUDASIM_OPERATION_WAIT_VALUE:
         *type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conditions.h"
 #include "entries.h"
 #include "kernels.h"
 #include "memory.h"
@@ -40,8 +41,36 @@ static CUresult add_to(struct cudasim_node_list *nodes, struct cudasim_operation
     return CUDA_SUCCESS;
 }
 
+/* Returns whether the node's operation may be in a body of a conditional node (cuda.h). */
+static bool may_be_in_body(const struct cudasim_operation *operation)
+{
+    switch (operation->kind) {
+    case CUDASIM_OPERATION_KERNEL:
+    case CUDASIM_OPERATION_COPY:
+    case CUDASIM_OPERATION_FILL:
+    case CUDASIM_OPERATION_MARKER:
+    case CUDASIM_OPERATION_CONDITIONAL:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool may_all_be_in_body(const struct cudasim_node_list *nodes)
+{
+    CUgraphNode node;
+    TAILQ_FOREACH (node, nodes, link)
+        if (!may_be_in_body(node->operation) || (node->child && !may_all_be_in_body(&node->child->nodes)))
+            return false;
+    return true;
+}
+
 CUresult cudasim_node_add(CUgraph graph, struct cudasim_operation *operation)
 {
+    if (graph->restricted && !may_be_in_body(operation)) {
+        cudasim_operation_free(operation);
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     CUresult result = add_to(&graph->nodes, operation);
     graph->node_count += result == CUDA_SUCCESS;
     return result;
@@ -101,6 +130,12 @@ static struct cudasim_operation *clone_operation(const struct cudasim_operation 
         complete = clone->copy.staging != NULL;
     } else if (operation->kind == CUDASIM_OPERATION_EVENT_RECORD || operation->kind == CUDASIM_OPERATION_EVENT_WAIT) {
         clone->event->references++;
+    } else if (operation->kind == CUDASIM_OPERATION_CONDITIONAL) {
+        clone->conditional = cudasim_conditional_clone(operation->conditional);
+        if (!clone->conditional) {
+            free(clone);
+            return NULL;
+        }
     }
     if (complete)
         return clone;
@@ -124,8 +159,11 @@ static CUresult clone_node(CUgraphNode node, struct cudasim_node_list *to)
         return result;
     }
     CUgraphNode made = TAILQ_LAST(to, cudasim_node_list);
-    if (child)
+    if (child) {
         child->node_count = node->child->node_count;
+        child->restricted = node->child->restricted;
+        child->is_child = true;
+    }
     made->child = child;
     made->origin = node;
     made->looks = node->looks;
@@ -152,6 +190,8 @@ CUresult cudasim_nodes_clone(const struct cudasim_node_list *from, struct cudasi
 
 CUresult cudasim_node_add_child(CUgraph graph, const struct cudasim_node_list *nodes)
 {
+    if (graph->restricted && !may_all_be_in_body(nodes))
+        return CUDA_ERROR_NOT_SUPPORTED;
     struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_MARKER);
     CUgraph child = operation ? cudasim_graph_new() : NULL;
     if (!child) {
@@ -160,6 +200,8 @@ CUresult cudasim_node_add_child(CUgraph graph, const struct cudasim_node_list *n
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     operation->call = cudasim_call_name();
+    child->is_child = true;
+    child->restricted = graph->restricted;
     CUresult result = cudasim_nodes_clone(nodes, &child->nodes);
     CUgraphNode node;
     TAILQ_FOREACH (node, &child->nodes, link)
@@ -185,6 +227,7 @@ CUgraph cudasim_graph_new(void)
 
 void cudasim_graph_free(CUgraph graph)
 {
+    cudasim_conditions_graph_gone(graph);
     cudasim_nodes_free(&graph->nodes);
     free(graph);
 }
@@ -201,7 +244,7 @@ CUresult cudasim_cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 
 CUresult cudasim_cuGraphDestroy(CUgraph hGraph)
 {
-    if (!hGraph)
+    if (!hGraph || hGraph->outer) /* a body is its node's */
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
     cudasim_graph_free(hGraph);
@@ -233,7 +276,7 @@ CUresult cudasim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
                                      CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
     const bool by_kernels = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
     /* Nodes have no priorities here. */
-    if (!phGraphExec || !hGraph || (flags & ~taken) ||
+    if (!phGraphExec || !hGraph || hGraph->outer || (flags & ~taken) ||
         (by_kernels && (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)))
         return CUDA_ERROR_INVALID_VALUE;
     CUgraphExec made = calloc(1, sizeof *made);
@@ -241,8 +284,13 @@ CUresult cudasim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
         return CUDA_ERROR_OUT_OF_MEMORY;
     cudasim_lock();
     CUresult result = CUDA_ERROR_INVALID_VALUE;
-    if (cudasim_nodes_look_right(&hGraph->nodes) && (!by_kernels || may_be_launched_by_kernels(&hGraph->nodes)))
+    if (cudasim_conditions_are_taken(&hGraph->nodes, NULL))
+        result = CUDA_ERROR_NOT_SUPPORTED; /* such a graph has one executable graph at a time */
+    else if (cudasim_nodes_look_right(&hGraph->nodes) && cudasim_conditions_are_used(hGraph) &&
+             (!by_kernels || may_be_launched_by_kernels(&hGraph->nodes)))
         result = cudasim_nodes_clone(&hGraph->nodes, &made->nodes);
+    if (result == CUDA_SUCCESS)
+        cudasim_conditions_take(&made->nodes, made);
     cudasim_unlock();
     made->flags = flags;
     made->launched_by_kernels = by_kernels;
@@ -266,6 +314,10 @@ CUresult cudasim_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph 
     instantiateParams->hErrNode_out = NULL;
     instantiateParams->result_out =
         result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+    cudasim_lock();
+    if (result != CUDA_SUCCESS && hGraph && !cudasim_conditions_are_used(hGraph))
+        instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
+    cudasim_unlock();
     return result;
 }
 
@@ -279,7 +331,7 @@ CUresult cudasim_cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
 
 /*
  * Replaces the executable graph's nodes by the other graph's, if these have the same kinds in the
- * same order.
+ * same order. Conditional nodes take the other graph's handles with them.
  */
 CUresult cudasim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo)
 {
@@ -287,10 +339,14 @@ CUresult cudasim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CU
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
     CUresult result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    if (cudasim_nodes_may_replace(&hGraphExec->nodes, &hGraph->nodes))
+    if (!cudasim_conditions_are_taken(&hGraph->nodes, hGraphExec) &&
+        cudasim_nodes_may_replace(&hGraphExec->nodes, &hGraph->nodes))
         result = cudasim_nodes_replace(&hGraphExec->nodes, &hGraph->nodes);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        cudasim_conditions_leave(hGraphExec);
+        cudasim_conditions_take(&hGraphExec->nodes, hGraphExec);
         hGraphExec->uploaded = false;
+    }
     cudasim_unlock();
     *resultInfo = (CUgraphExecUpdateResultInfo){.result = result == CUDA_SUCCESS ? CU_GRAPH_EXEC_UPDATE_SUCCESS
                                                                                  : CU_GRAPH_EXEC_UPDATE_ERROR};
@@ -302,6 +358,7 @@ CUresult cudasim_cuGraphExecDestroy(CUgraphExec hGraphExec)
     if (!hGraphExec)
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
+    cudasim_conditions_leave(hGraphExec);
     cudasim_nodes_free(&hGraphExec->nodes);
     cudasim_unlock();
     free(hGraphExec);

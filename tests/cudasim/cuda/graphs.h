@@ -57,6 +57,9 @@ TAILQ_HEAD(cudasim_node_list, CUgraphNode_st);
 struct CUgraph_st {
     struct cudasim_node_list nodes;
     size_t node_count;
+    CUgraph outer;   /* the graph of the conditional node whose body this is, or NULL */
+    bool restricted; /* such a body, or a child in one: only some kinds of nodes may be in it */
+    bool is_child;   /* a child's graph */
 };
 
 struct CUgraphExec_st {
@@ -111,8 +114,21 @@ CUresult cudasim_nodes_replace(struct cudasim_node_list *mine, const struct cuda
  * needed.
  */
 bool cudasim_edges_are_plain(const CUgraphEdgeData *edges, size_t count);
-/* Returns whether a node, in children too, allocates or frees memory of the graph's own. */
-bool cudasim_nodes_have_memory(const struct cudasim_node_list *nodes);
+/*
+ * Returns whether a graph of these nodes may become a clone, or a child. It may not if a node
+ * allocates or frees memory of the graph's own, or is conditional.
+ */
+bool cudasim_nodes_may_be_copied(const struct cudasim_node_list *nodes);
+/*
+ * Stores the array of graphs in the node, and returns their number: the graph of a child, or the
+ * bodies of a conditional node.
+ */
+size_t cudasim_node_inner(CUgraphNode node, CUgraph **inner);
+/* Adds a conditional node, and stores its bodies in the parameters. Without the device lock. */
+CUresult cudasim_add_conditional_node(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                                      CUDA_CONDITIONAL_NODE_PARAMS *params);
+/* Queues the nodes of a body for a conditional node that is running, and makes that one wait. */
+CUresult cudasim_graph_run_body(CUgraph body, struct cudasim_operation *conditional);
 /* Returns the node of an executable graph, however deep, that was made from `origin`; or NULL. */
 CUgraphNode cudasim_node_of(const struct cudasim_node_list *nodes, CUgraphNode origin);
 

@@ -1,6 +1,7 @@
 /* How one operation runs, and how a fault in it is reported. */
 #include <string.h>
 
+#include "conditions.h"
 #include "engine.h"
 #include "guard.h"
 #include "kernels.h"
@@ -132,6 +133,9 @@ static void run_guarded(void *argument)
     case CUDASIM_OPERATION_WRITE_VALUE:
         write_word(operation);
         break;
+    case CUDASIM_OPERATION_CONDITIONS_BEGIN:
+        cudasim_conditions_assign(operation);
+        break;
     case CUDASIM_OPERATION_WAIT_VALUE:
         read_word(&(struct word_argument){operation, 0});
         break;
@@ -140,6 +144,7 @@ static void run_guarded(void *argument)
     case CUDASIM_OPERATION_EVENT_RECORD:
     case CUDASIM_OPERATION_EVENT_WAIT:
     case CUDASIM_OPERATION_GRAPH_ALLOC:
+    case CUDASIM_OPERATION_CONDITIONAL: /* runs by cudasim_conditional_step */
         break;
     }
 }

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "conditions.h"
 #include "config.h"
 #include "engine.h"
 #include "kernels.h"
@@ -200,6 +201,8 @@ static void step(struct cudasim_operation *operation)
             start_operation(operation);
         if (operation->kind == CUDASIM_OPERATION_HOST_FUNCTION) {
             run_host_function(operation);
+        } else if (operation->kind == CUDASIM_OPERATION_CONDITIONAL) {
+            over = cudasim_conditional_step(operation);
         } else {
             size_t piece =
                 operation->backwards ? operation->pieces - 1 - operation->pieces_done : operation->pieces_done;

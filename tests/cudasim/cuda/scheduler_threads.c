@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "conditions.h"
 #include "config.h"
 #include "engine.h"
 #include "trace.h"
@@ -182,13 +183,26 @@ static void run_head(struct cudasim_operation *operation)
     wake_idle_streams();
 }
 
+/* Runs a step of a conditional node. Between two steps the node waits as the stream's head. */
+static void step_conditional(struct cudasim_operation *operation)
+{
+    if (!operation->started && operation->stream->context->sticky == CUDA_SUCCESS)
+        cudasim_trace_operation("start", operation);
+    operation->started = true;
+    if (operation->stream->context->sticky != CUDA_SUCCESS || cudasim_conditional_step(operation))
+        cudasim_operation_over(operation);
+    wake_idle_streams();
+}
+
 static void *worker_main(void *argument)
 {
     CUstream stream = argument;
     cudasim_lock();
     for (;;) {
         struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
-        if (head && may_start(head))
+        if (head && may_start(head) && head->kind == CUDASIM_OPERATION_CONDITIONAL)
+            step_conditional(head);
+        else if (head && may_start(head))
             run_head(head);
         else
             sleep_worker(stream);

@@ -53,7 +53,9 @@ static CUstream reusable_stream(void)
 CUstream cudasim_stream_new(CUcontext context, unsigned int flags, int priority)
 {
     CUstream stream = reusable_stream();
-    if (!stream) {
+    if (stream) {
+        cudasim_stream_drop_branches(stream); /* made after it was destroyed, for work that it still had */
+    } else {
         stream = calloc(1, sizeof *stream);
         if (!stream)
             return NULL;
@@ -68,24 +70,56 @@ CUstream cudasim_stream_new(CUcontext context, unsigned int flags, int priority)
     stream->owner = 0;
     stream->chain = 0;
     stream->alive = true;
+    stream->fed_by_device = false;
     cudasim_connection_assign(stream);
     return stream;
+}
+
+/* Makes a stream of the driver's own for work of another one. */
+static CUstream new_for(CUstream stream)
+{
+    return cudasim_stream_new(stream->context, CU_STREAM_NON_BLOCKING, stream->priority);
+}
+
+/* Such a stream uses none of the hardware queues, which are for what the host queues. */
+static CUstream new_fed_by_device(CUstream stream)
+{
+    CUstream made = new_for(stream);
+    if (made) {
+        made->fed_by_device = true;
+        made->connection = 0;
+    }
+    return made;
 }
 
 CUstream cudasim_stream_branch(CUstream stream, unsigned branch)
 {
     if (branch && !stream->branches[branch])
-        stream->branches[branch] = cudasim_stream_new(stream->context, CU_STREAM_NON_BLOCKING, stream->priority);
+        stream->branches[branch] = stream->fed_by_device ? new_fed_by_device(stream) : new_for(stream);
     return branch ? stream->branches[branch] : stream;
+}
+
+CUstream cudasim_stream_bodies(CUstream stream)
+{
+    if (!stream->bodies)
+        stream->bodies = new_fed_by_device(stream);
+    return stream->bodies;
+}
+
+static void drop(CUstream *stream)
+{
+    if (*stream) {
+        cudasim_stream_drop_branches(*stream);
+        (*stream)->alive = false;
+    }
+    *stream = NULL;
 }
 
 void cudasim_stream_drop_branches(CUstream stream)
 {
-    for (unsigned i = 0; i < CUDASIM_GRAPH_BRANCHES; i++) {
-        if (stream->branches[i])
-            stream->branches[i]->alive = false;
-        stream->branches[i] = NULL;
-    }
+    for (unsigned i = 0; i < CUDASIM_GRAPH_BRANCHES; i++)
+        drop(&stream->branches[i]);
+    drop(&stream->bodies);
 }
 
 static uintptr_t owner_here(void)

@@ -79,6 +79,12 @@ static void describe(const struct cudasim_operation *operation)
     case CUDASIM_OPERATION_GRAPH_FREE:
         fputs(" graph-free", file);
         break;
+    case CUDASIM_OPERATION_CONDITIONS_BEGIN:
+        fputs(" conditions-begin", file);
+        break;
+    case CUDASIM_OPERATION_CONDITIONAL:
+        fputs(" conditional", file);
+        break;
     case CUDASIM_OPERATION_WRITE_VALUE:
     case CUDASIM_OPERATION_WAIT_VALUE:
         fprintf(file, " %s-word=%#lx value=%#lx", operation->kind == CUDASIM_OPERATION_WAIT_VALUE ? "wait" : "write",

@@ -208,6 +208,13 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     return RUNTIME_RUN(cuStreamBeginCapture(stream, (CUstreamCaptureMode)mode));
 }
 
+cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                          const cudaGraphEdgeData *edges, size_t count, enum cudaStreamCaptureMode mode)
+{
+    return RUNTIME_RUN(cuStreamBeginCaptureToGraph(
+        stream, graph, dependencies, (const CUgraphEdgeData *)(const void *)edges, count, (CUstreamCaptureMode)mode));
+}
+
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
     return RUNTIME_RUN(cuStreamEndCapture(stream, graph));

@@ -293,6 +293,84 @@ cudaError_t cudaGraphAddMemsetNode(cudaGraphNode_t *node, cudaGraph_t graph, con
     return cudasim_runtime_end(result);
 }
 
+/* The handle belongs to the calling thread's context. */
+cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle *handle, cudaGraph_t graph, unsigned int value,
+                                             unsigned int flags)
+{
+    CUgraphConditionalHandle made = 0;
+    CUcontext context = NULL;
+    CUresult result = cudasim_runtime_begin(__func__);
+    if (handle == NULL)
+        return cudasim_runtime_fail(cudaErrorInvalidValue);
+    if (result == CUDA_SUCCESS)
+        result = cuCtxGetCurrent(&context);
+    if (result == CUDA_SUCCESS)
+        result = cuGraphConditionalHandleCreate(&made, graph, context, value, flags);
+    if (result == CUDA_SUCCESS)
+        *handle = made;
+    return cudasim_runtime_end(result);
+}
+
+/* Translates the parameters of a node. Answers CUDA_ERROR_NOT_SUPPORTED for other types. */
+static CUresult driver_node(const struct cudaGraphNodeParams *parameters, CUgraphNodeParams *driver)
+{
+    CUkernel kernel = NULL;
+    CUresult result = CUDA_SUCCESS;
+    *driver = (CUgraphNodeParams){.type = (CUgraphNodeType)parameters->type};
+    switch (parameters->type) {
+    case cudaGraphNodeTypeKernel:
+        result = cudasim_kernel_from_symbol(parameters->kernel.func, &kernel);
+        driver->kernel = (CUDA_KERNEL_NODE_PARAMS_v3){.kern = kernel,
+                                                      .gridDimX = parameters->kernel.gridDim.x,
+                                                      .gridDimY = parameters->kernel.gridDim.y,
+                                                      .gridDimZ = parameters->kernel.gridDim.z,
+                                                      .blockDimX = parameters->kernel.blockDim.x,
+                                                      .blockDimY = parameters->kernel.blockDim.y,
+                                                      .blockDimZ = parameters->kernel.blockDim.z,
+                                                      .sharedMemBytes = parameters->kernel.sharedMemBytes,
+                                                      .kernelParams = parameters->kernel.kernelParams,
+                                                      .extra = parameters->kernel.extra};
+        return result;
+    case cudaGraphNodeTypeMemset:
+        driver->memset = (CUDA_MEMSET_NODE_PARAMS_v2){.dst = (CUdeviceptr)(uintptr_t)parameters->memset.dst,
+                                                      .pitch = parameters->memset.pitch,
+                                                      .value = parameters->memset.value,
+                                                      .elementSize = parameters->memset.elementSize,
+                                                      .width = parameters->memset.width,
+                                                      .height = parameters->memset.height};
+        return CUDA_SUCCESS;
+    case cudaGraphNodeTypeGraph:
+        driver->graph.graph = parameters->graph.graph;
+        return CUDA_SUCCESS;
+    case cudaGraphNodeTypeEmpty:
+        return CUDA_SUCCESS;
+    case cudaGraphNodeTypeConditional:
+        driver->conditional.handle = parameters->conditional.handle;
+        driver->conditional.type = (CUgraphConditionalNodeType)parameters->conditional.type;
+        driver->conditional.size = parameters->conditional.size;
+        return cuCtxGetCurrent(&driver->conditional.ctx);
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+cudaError_t cudaGraphAddNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                             const cudaGraphEdgeData *edges, size_t count, struct cudaGraphNodeParams *parameters)
+{
+    CUgraphNodeParams driver;
+    CUresult result = cudasim_runtime_begin(__func__);
+    if (parameters == NULL)
+        return cudasim_runtime_fail(cudaErrorInvalidValue);
+    if (result == CUDA_SUCCESS)
+        result = driver_node(parameters, &driver);
+    if (result == CUDA_SUCCESS)
+        result =
+            cuGraphAddNode(node, graph, dependencies, (const CUgraphEdgeData *)(const void *)edges, count, &driver);
+    if (result == CUDA_SUCCESS && parameters->type == cudaGraphNodeTypeConditional)
+        parameters->conditional.phGraph_out = driver.conditional.phGraph_out;
+    return cudasim_runtime_end(result);
+}
+
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count)
 {
     return RUNTIME_RUN(cuGraphGetNodes(graph, nodes, count));

@@ -340,16 +340,6 @@ static void clones_are_graphs_of_their_own(void)
     EXPECT_U64(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH, flags);
 }
 
-static void conditional_nodes_are_refused(void)
-{
-    CUgraphConditionalHandle handle;
-    CUgraphNode node;
-    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
-    open_all();
-    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuGraphConditionalHandleCreate(&handle, graph, device.context, 0, 0));
-    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
-}
-
 int main(void)
 {
     RUN_CASE(kernels_are_added_and_changed);
@@ -360,6 +350,5 @@ int main(void)
     RUN_CASE(memory_nodes_come_and_go);
     RUN_CASE(edges_are_told_added_and_removed);
     RUN_CASE(clones_are_graphs_of_their_own);
-    RUN_CASE(conditional_nodes_are_refused);
     return expect_status();
 }
