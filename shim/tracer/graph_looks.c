@@ -3,9 +3,10 @@
 #include <stdlib.h>
 
 #include "cuda/driver.h"
+#include "tracer/graph_bodies.h"
 #include "tracer/tracer.h"
 
-/* Child graphs in child graphs; deeper ones are not looked through. */
+/* Graphs in nodes of graphs; deeper ones are not looked through. */
 #define DEPTH_MAX 32u
 
 static void name_side(CUmemorytype type, const void *host, CUdeviceptr device, size_t start, size_t bytes)
@@ -40,6 +41,19 @@ static void name_fill(CUdeviceptr to, size_t pitch, size_t row, size_t height)
 
 static bool name_graph(CUgraph graph, unsigned depth);
 
+/* Returns whether all bodies of the conditional node are known and could be read. */
+static bool name_bodies(CUgraphNode node, unsigned depth)
+{
+    size_t count;
+    CUgraph *bodies = ps_graph_bodies_of(node, &count);
+    bool read = bodies != NULL;
+
+    for (size_t i = 0; read && i < count; i++)
+        read = name_graph(bodies[i], depth + 1);
+    free(bodies);
+    return read;
+}
+
 /* Returns whether the node could be read. */
 static bool name_node(CUgraphNode node, unsigned depth)
 {
@@ -64,6 +78,8 @@ static bool name_node(CUgraphNode node, unsigned depth)
     case CU_GRAPH_NODE_TYPE_GRAPH:
         return ps_cu.cuGraphChildGraphNodeGetGraph &&
                ps_cu.cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS && name_graph(child, depth + 1);
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return name_bodies(node, depth);
     default:
         return true;
     }

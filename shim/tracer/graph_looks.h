@@ -16,7 +16,7 @@ void ps_graph_looks_at_fill(const CUDA_MEMSET_NODE_PARAMS *fill);
 /* Names the memory of a node: a copy, a fill or a child graph. NULL is the driver's to refuse. */
 void ps_graph_looks_at_params(const CUgraphNodeParams *params);
 
-/* Names all copies and fills of the graph, and of its children. */
+/* Names all copies and fills of the graph, of its children, and of bodies of conditional nodes. */
 void ps_graph_looks_at(CUgraph graph);
 
 #endif

@@ -12,15 +12,16 @@
 #include "kernels/kernel_words.h"
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
+#include "tracer/graph_bodies.h"
 #include "residency/graph_pins.h"
 #include "policy/base/lower_bound.h"
 
-/* Child graphs in child graphs; deeper ones are not followed. */
+/* Graphs in nodes of graphs; deeper ones are not followed. */
 #define DEPTH_MAX 32
 
 /*
  * The memory that a node touches, and the nodes of its child graph. A whole graph is a part
- * without a node handle.
+ * without a node handle. A conditional node's parts are its bodies, with a body's handle as `node`.
  */
 struct part {
     CUgraphNode node;
@@ -190,6 +191,13 @@ static void take_kernel(struct part *part, const CUDA_KERNEL_NODE_PARAMS *kernel
 
 static void take_graph(struct part *part, CUgraph graph, unsigned depth);
 
+static int by_node(const void *a, const void *b)
+{
+    const uintptr_t one = (uintptr_t)((const struct part *)a)->node, other = (uintptr_t)((const struct part *)b)->node;
+
+    return (one > other) - (one < other);
+}
+
 static void take_values(struct part *part, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values)
 {
     /* `address` is at the same place in each variant that has one. */
@@ -209,6 +217,26 @@ static bool is_changed_by_kernels(CUgraphNode node)
            ps_cu.cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) ==
                CUDA_SUCCESS &&
            value.deviceUpdatableKernelNode.deviceUpdatable;
+}
+
+/* Takes the memory of all bodies of a conditional node. Returns false if they are unknown. */
+static bool take_bodies(struct part *part, CUgraphNode node, unsigned depth)
+{
+    size_t count;
+    CUgraph *bodies = ps_graph_bodies_of(node, &count);
+
+    if (!bodies || !(part->inner = calloc(count, sizeof *part->inner))) {
+        free(bodies);
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        part->inner[i].node = (CUgraphNode)bodies[i];
+        take_graph(&part->inner[i], bodies[i], depth + 1);
+    }
+    part->nodes = part->nodes_room = count;
+    qsort(part->inner, count, sizeof *part->inner, by_node);
+    free(bodies);
+    return true;
 }
 
 /* Takes the node's memory. Returns false if the node can't be read. */
@@ -261,7 +289,9 @@ static bool take_node(struct part *part, CUgraphNode node, unsigned depth)
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: /* the graph's own memory, which is no span */
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         return true;
-    default: /* conditional nodes, and types newer than this code */
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return take_bodies(part, node, depth);
+    default: /* types newer than this code */
         return false;
     }
 }
@@ -292,13 +322,6 @@ static CUgraphNode *nodes_of(CUgraph graph, size_t *count, bool *unknown)
     if (*unknown || !nodes)
         *count = 0;
     return nodes;
-}
-
-static int by_node(const void *a, const void *b)
-{
-    const uintptr_t one = (uintptr_t)((const struct part *)a)->node, other = (uintptr_t)((const struct part *)b)->node;
-
-    return (one > other) - (one < other);
 }
 
 /* Adds the graph's nodes to the part, which has no nodes yet. */

@@ -12,6 +12,7 @@
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
 #include "residency/graph_memory.h"
+#include "tracer/graph_bodies.h"
 #include "tracer/graph_looks.h"
 #include "tracer/graphs.h"
 #include "tracer/tracer.h"
@@ -426,14 +427,17 @@ static void launch_graph(bool per_thread, CUstream stream, CUgraphExec executabl
         ps_observers.launch(named(per_thread, stream), NULL, NULL, NULL);
 }
 
-static void node_added(CUgraph graph, const CUgraphNodeParams *params)
+static void node_added(CUgraph graph, CUgraphNode node, const CUgraphNodeParams *params)
 {
     if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
         ps_graph_holds(graph, params->graph.graph);
+    else if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        ps_graph_bodies_added(graph, node, &params->conditional);
 }
 
 static void graph_goes(CUgraph graph)
 {
+    ps_graph_bodies_forget(graph, graph_goes);
     ps_graph_captured_destroyed(graph);
     ps_graph_memory_graph_goes(graph);
 }
@@ -525,8 +529,8 @@ static void succeeded(CUpti_CallbackId id, const void *parameters)
         CHANGED(cuGraphExecNodeSetParams, change_node(p->hGraphExec, p->hNode, p->nodeParams))
         CHANGED(cuGraphClone, ps_graph_holds(*p->phGraphClone, p->originalGraph))
         CHANGED(cuGraphAddChildGraphNode, ps_graph_holds(p->hGraph, p->childGraph))
-        CHANGED(cuGraphAddNode, node_added(p->hGraph, p->nodeParams))
-        CHANGED(cuGraphAddNode_v2, node_added(p->hGraph, p->nodeParams))
+        CHANGED(cuGraphAddNode, node_added(p->hGraph, *p->phGraphNode, p->nodeParams))
+        CHANGED(cuGraphAddNode_v2, node_added(p->hGraph, *p->phGraphNode, p->nodeParams))
     case CBID(cuMemHostAlloc):
     case CBID(cuMemAllocHost_v2):
     case CBID(cuMemHostRegister_v2):

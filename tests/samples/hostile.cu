@@ -10,6 +10,7 @@
 #include "hostile.h"
 
 #include "hostile_access.h"
+#include "hostile_conditions.h"
 #include "hostile_graphs.h"
 #include "hostile_memory.h"
 #include "hostile_process.h"
@@ -62,6 +63,7 @@ static const struct hostile_case cases[] = {
     {"graph-frees", case_graph_frees, "memory that one graph allocates, and another one uses and frees"},
     {"graph-changes", case_graph_changes, "a graph whose nodes get other memory before each launch"},
     {"graph-children", case_graph_children, "a graph whose child is rebuilt before each launch"},
+    {"graph-conditions", case_graph_conditions, "a graph with a loop and a choice, whose bodies name its memory"},
     {"graph-by-kernel", case_graph_by_kernel, "a graph that a kernel launches"},
     {"threads", case_threads, "64 threads allocate at once"},
     {"fork", case_fork, "fork with exec, exit and _exit"},

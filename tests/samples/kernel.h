@@ -19,6 +19,7 @@
 #ifndef PENSTOCK_SAMPLES_KERNEL_H
 #define PENSTOCK_SAMPLES_KERNEL_H
 
+#include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -93,6 +94,23 @@ template <typename... Params, void (*Body)(struct lane, Params...)> struct host_
         call({launch->part, launch->parts}, params, std::index_sequence_for<Params...>());
     }
 };
+
+/* The simulated device's function for set_condition, or NULL on a GPU. */
+static inline __typeof__(&cudasim_graph_set_conditional) condition_setter(void)
+{
+    return reinterpret_cast<__typeof__(&cudasim_graph_set_conditional)>(
+        dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cudasim_graph_set_conditional"));
+}
+
+/* For a kernel in a graph: sets the condition behind the handle of a conditional node. */
+static __host__ __device__ inline void set_condition(cudaGraphConditionalHandle handle, unsigned value)
+{
+#ifdef __CUDA_ARCH__
+    cudaGraphSetConditional(handle, value);
+#else
+    condition_setter()(handle, value);
+#endif
+}
 
 #define KERNEL_UNWRAP(...) __VA_ARGS__
 

@@ -17,7 +17,7 @@ setup() { helper_setup 60; }
         counted graph_launches
         equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
         equal 0 "$(report eviction_errors)" "evictions that failed"
-    done < <(some_of 3 {graph,graph-nodes,graph-changes,graph-children}:{0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
+    done < <(some_of 3 {graph,graph-nodes,graph-changes,graph-children,graph-conditions}:{0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
 }
 
 @test "memory of a graph that kernels launch is on the device and stays there, even if it was away before" {
@@ -64,7 +64,7 @@ setup() { helper_setup 60; }
 @test "the driver finds device pages where it looks at a graph's copies and fills, under every budget and guard" {
     requires sim
     local case budget guard tracer
-    for case in graph-children graph-changes; do
+    for case in graph-children graph-changes graph-conditions; do
         for budget in 0 4MiB 10MiB 24MiB; do
             for guard in host unmap auto; do
                 hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard

@@ -8,6 +8,7 @@
 #include "expect.h"
 #include "memory/registry.h"
 #include "stub_driver.h"
+#include "tracer/graph_bodies.h"
 #include "tracer/traced_calls.h"
 
 #define UNIT 4096u
@@ -265,6 +266,65 @@ static void test_kernels(void)
     ps_graph_destroyed(first);
 }
 
+static unsigned gone_children, gone_others;
+
+static void gone(CUgraph body)
+{
+    gone_children += body == (CUgraph)&child;
+    gone_others += body == (CUgraph)&other;
+    ps_graph_bodies_forget(body, gone); /* as its own nodes go, too */
+}
+
+/*
+ * A conditional node touches the memory of all its bodies, if Penstock saw the call that added it.
+ * Another node that gets the handle later takes its place.
+ */
+static void test_bodies(void)
+{
+    CUgraph bodies[] = {(CUgraph)&child, (CUgraph)&other}, inner_bodies[] = {(CUgraph)&child};
+    CUgraphNode added = node(3), deep = (CUgraphNode)&later[0];
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
+                                .conditional = {.size = 2, .phGraph_out = bodies}};
+    const cuGraphAddNode_v2_params adds = {.phGraphNode = &added, .hGraph = (CUgraph)&whole, .nodeParams = &params};
+
+    make();
+    for (unsigned i = 0; i < 4; i++)
+        later[i] = (struct node){CU_GRAPH_NODE_TYPE_MEMSET, unit(20 + i), 0, NULL};
+    nodes[2].type = CU_GRAPH_NODE_TYPE_EMPTY; /* the child is only a body */
+    nodes[3].type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    ps_graph_instantiated(first, (CUgraph)&whole, false);
+    EXPECT_U64(NOT_KNOWN, names(first));
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode_v2, &adds, CUDA_ERROR_INVALID_VALUE);
+    ps_graph_instantiated(first, (CUgraph)&whole, false);
+    EXPECT_U64(NOT_KNOWN, names(first));
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode_v2, &adds, CUDA_SUCCESS);
+    ps_graph_instantiated(first, (CUgraph)&whole, false);
+    EXPECT_U64(MADE | BIT(20) | BIT(21) | BIT(22) | BIT(23), names(first));
+    ps_graph_addresses_changed(first, (CUgraphNode)&later[3], unit(24), 0);
+    EXPECT_U64(MADE | BIT(20) | BIT(21) | BIT(22) | BIT(24), names(first));
+    /* A conditional node in a body. */
+    later[0].type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    ps_graph_updated(first, (CUgraph)&whole);
+    EXPECT_U64(NOT_KNOWN, names(first));
+    params.conditional = (CUDA_CONDITIONAL_NODE_PARAMS){.size = 1, .phGraph_out = inner_bodies};
+    ps_graph_bodies_added((CUgraph)&other, deep, &params.conditional);
+    ps_graph_updated(first, (CUgraph)&whole);
+    EXPECT_U64(MADE | BIT(21) | BIT(22) | BIT(23), names(first));
+    ps_graph_bodies_added((CUgraph)&whole, added, &params.conditional); /* another node with its handle */
+    ps_graph_updated(first, (CUgraph)&whole);
+    EXPECT_U64(MADE, names(first));
+    params.conditional = (CUDA_CONDITIONAL_NODE_PARAMS){.size = 2, .phGraph_out = bodies};
+    ps_graph_bodies_added((CUgraph)&whole, added, &params.conditional);
+    ps_graph_bodies_forget((CUgraph)&nothing, gone);
+    EXPECT_U64(0, gone_children + gone_others);
+    ps_graph_bodies_forget((CUgraph)&whole, gone);
+    EXPECT_U64(2, gone_children);
+    EXPECT_U64(1, gone_others);
+    ps_graph_updated(first, (CUgraph)&whole);
+    EXPECT_U64(NOT_KNOWN, names(first));
+    ps_graph_destroyed(first);
+}
+
 static void test_values(void)
 {
     CUstreamBatchMemOpParams write[2] = {
@@ -343,6 +403,7 @@ int main(void)
     test_one_node();
     test_all_nodes();
     test_unknown();
+    test_bodies();
     test_kernels();
     test_values();
     test_calls();
