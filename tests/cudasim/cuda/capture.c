@@ -100,7 +100,7 @@ bool cudasim_capture_breaks(CUcontext context)
     CUstream stream;
     bool found = false;
     LIST_FOREACH (stream, &cudasim_streams, link)
-        if (stream->context == context && stream->capture)
+        if (cudasim_context_covers(context, stream->context) && stream->capture)
             stream->capture->invalid = found = true;
     return found;
 }

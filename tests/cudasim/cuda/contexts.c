@@ -68,8 +68,10 @@ CUresult cudasim_check_needs(enum cudasim_needs needs)
         result = CUDA_ERROR_NOT_INITIALIZED;
     else if (needs == CUDASIM_NEEDS_CONTEXT && (!current || (current->primary && !current->retains)))
         result = CUDA_ERROR_INVALID_CONTEXT;
+    else if (needs == CUDASIM_NEEDS_CONTEXT && current->green && !current->green->alive)
+        result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     else if (needs == CUDASIM_NEEDS_CONTEXT)
-        result = current->sticky;
+        result = cudasim_context_root(current)->sticky;
     cudasim_unlock();
     return result;
 }
@@ -118,8 +120,7 @@ CUresult cudasim_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags
 
 /* ---- contexts ---- */
 
-/* Makes a context usable. Under the device lock. */
-static CUresult open_context(CUcontext context, int device)
+CUresult cudasim_context_open(CUcontext context, int device)
 {
     context->device = device;
     context->id = next_context_id++;
@@ -153,12 +154,14 @@ static void close_context(CUcontext context)
     }
     context->legacy = NULL;
     if (context->primary)
+        cudasim_green_contexts_end(context);
+    if (context->primary)
         cudasim_release_allocations(context->device);
 }
 
 static bool is_usable(CUcontext context)
 {
-    return context && !(context->primary && !context->retains);
+    return context && !(context->primary && !context->retains) && !(context->green && !context->green->alive);
 }
 
 CUresult cudasim_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
@@ -173,7 +176,7 @@ CUresult cudasim_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     context->primary = true;
     bool opened = context->retains == 0;
     if (opened)
-        result = open_context(context, dev);
+        result = cudasim_context_open(context, dev);
     if (result == CUDA_SUCCESS)
         context->retains++;
     cudasim_unlock();
@@ -272,7 +275,7 @@ CUresult cudasim_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreatePar
         return CUDA_ERROR_OUT_OF_MEMORY;
     context->flags = flags;
     cudasim_lock();
-    result = open_context(context, dev);
+    result = cudasim_context_open(context, dev);
     cudasim_unlock();
     if (result == CUDA_SUCCESS)
         result = cudasim_cuCtxPushCurrent_v2(context);
@@ -287,7 +290,7 @@ CUresult cudasim_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreatePar
 
 CUresult cudasim_cuCtxDestroy_v2(CUcontext ctx)
 {
-    if (!ctx || ctx->primary)
+    if (!ctx || ctx->primary || ctx->green)
         return CUDA_ERROR_INVALID_CONTEXT;
     cudasim_notify_context(CUDASIM_NOTIFY_CONTEXT_DESTROY, ctx);
     cudasim_lock();

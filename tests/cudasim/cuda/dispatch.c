@@ -53,6 +53,7 @@ struct call {
     enum cudasim_entry entry;
     enum cudasim_needs needs;
     bool per_thread_default;
+    bool met_dead_context;
     const void *params;
     uint32_t correlation_id;
     uint64_t correlation_data;
@@ -70,6 +71,12 @@ const char *cudasim_call_name(void)
 bool cudasim_call_per_thread_default(void)
 {
     return current_call && current_call->per_thread_default;
+}
+
+void cudasim_call_met_dead_context(void)
+{
+    if (current_call)
+        current_call->met_dead_context = true;
 }
 
 static const char *launch_symbol(const struct call *call)
@@ -140,6 +147,8 @@ static CUresult begin_call(struct call *call)
 
 static CUresult end_call(struct call *call, CUresult result)
 {
+    if (call->met_dead_context && (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_VALUE))
+        result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     cudasim_trace_call(entry_names[call->entry], result, call->outer ? entry_names[call->outer->entry] : NULL);
     tell(call, true, &result);
     current_call = call->outer;

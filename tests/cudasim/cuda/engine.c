@@ -151,15 +151,18 @@ static void lengthen_chain(const struct cudasim_operation *operation, CUstream s
 }
 
 /*
- * Makes the operation wait for everything that the whole context was told to wait for. A
- * conditional node waited for it before its body was queued.
+ * Makes the operation wait for everything that the whole context was told to wait for. A green
+ * context obeys its primary context's waits too. A conditional node waited for all of it before its
+ * body was queued.
  */
 static int add_context_order(struct cudasim_operation *operation, CUstream stream)
 {
-    CUstream waits = stream->context->waits;
-    return waits && !stream->fed_by_device && !cudasim_stream_is_contexts(stream)
-               ? cudasim_operation_after(operation, cudasim_stream_end(waits))
-               : 0;
+    const CUcontext obeyed[] = {stream->context, stream->context->green_of};
+    int error = 0;
+    for (size_t i = 0; i < 2 && !stream->fed_by_device && !cudasim_stream_is_contexts(stream); i++)
+        if (!error && obeyed[i] && obeyed[i]->waits)
+            error = cudasim_operation_after(operation, cudasim_stream_end(obeyed[i]->waits));
+    return error;
 }
 
 CUresult cudasim_submit(struct cudasim_operation *operation, CUstream stream)
@@ -216,8 +219,8 @@ void cudasim_operation_over(struct cudasim_operation *operation)
 {
     CUstream stream = operation->stream;
     cudasim_trace_operation("end", operation);
-    if (operation->faulted && stream->context->sticky == CUDA_SUCCESS) {
-        stream->context->sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
+    if (operation->faulted && cudasim_context_root(stream->context)->sticky == CUDA_SUCCESS) {
+        cudasim_context_root(stream->context)->sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
         cudasim_ledger_sticky(CUDA_ERROR_ILLEGAL_ADDRESS);
     }
     if (operation->kind == CUDASIM_OPERATION_EVENT_RECORD && operation->event->position.stream == stream &&
@@ -259,7 +262,7 @@ struct wait_argument {
 static bool positions_reached(void *argument)
 {
     struct wait_argument *wait = argument;
-    if (wait->context && wait->context->sticky != CUDA_SUCCESS)
+    if (wait->context && cudasim_context_root(wait->context)->sticky != CUDA_SUCCESS)
         return true;
     while (wait->count && cudasim_reached(wait->positions[wait->count - 1]))
         wait->count--;
@@ -277,8 +280,8 @@ static CUresult wait_positions(CUcontext context, struct cudasim_position *posit
         LIST_FOREACH (stream, &cudasim_streams, link)
             stream->told = stream->reached;
     }
-    if (context && context->sticky != CUDA_SUCCESS)
-        return context->sticky;
+    if (context && cudasim_context_root(context)->sticky != CUDA_SUCCESS)
+        return cudasim_context_root(context)->sticky;
     cudasim_pools_trim_to_thresholds();
     return result;
 }
@@ -299,7 +302,7 @@ CUresult cudasim_wait_context(CUcontext context)
         return CUDA_ERROR_OUT_OF_MEMORY;
     count = 0;
     LIST_FOREACH (stream, &cudasim_streams, link)
-        if (stream->context == context && stream->issued > stream->reached)
+        if (cudasim_context_covers(context, stream->context) && stream->issued > stream->reached)
             positions[count++] = cudasim_stream_end(stream);
     CUresult result = wait_positions(context, positions, count);
     free(positions);

@@ -49,14 +49,41 @@ struct CUctx_st {
     unsigned int flags;
     int retains; /* primary context: number of its retains; 0 while it is not active */
     bool primary;
-    CUresult sticky; /* CUDA_SUCCESS, or the error that every later call answers */
+    CUresult sticky; /* CUDA_SUCCESS, or the error that every later call answers; of a root alone */
     CUstream legacy; /* the legacy default stream: it and all blocking streams wait for each other */
     /*
      * Streams of the driver's own, made at the first need. `records` has the records of the whole
      * context, `waits` the waits that all its later work obeys.
      */
     CUstream records, waits;
+    CUgreenCtx green;   /* the green context that this one was converted from, or NULL */
+    CUcontext green_of; /* of a green context: the primary context whose memory and errors it shares */
 };
+
+struct CUgreenCtx_st {
+    uint32_t tag;
+    bool alive;            /* false once destroyed; its streams' handles are then refused */
+    unsigned int sm_count; /* what its resource holds */
+    struct CUctx_st context;
+    LIST_ENTRY(CUgreenCtx_st) link; /* in the list of all green contexts ever made */
+};
+
+/* Returns the context that has this one's memory, events and errors. No lock needed. */
+static inline CUcontext cudasim_context_root(CUcontext context)
+{
+    return context && context->green_of ? context->green_of : context;
+}
+
+/* Returns whether waits for the whole context wait for the other one's work. No lock needed. */
+static inline bool cudasim_context_covers(CUcontext context, CUcontext other)
+{
+    return other == context || (other && other->green_of == context);
+}
+
+/* Makes a context usable. Under the device lock. */
+CUresult cudasim_context_open(CUcontext context, int device);
+/* Ends the green contexts of a primary context that closes. Under the device lock. */
+void cudasim_green_contexts_end(CUcontext primary);
 
 /* Returns the calling thread's current context, or NULL. No lock needed. */
 CUcontext cudasim_context_current(void);
@@ -119,8 +146,9 @@ struct cudasim_mark {
 };
 
 struct CUevent_st {
-    uint32_t tag;                     /* distinguishes an event from other memory */
-    CUcontext context;                /* the context that made it; only that context's streams can record it */
+    uint32_t tag; /* distinguishes an event from other memory */
+    /* The root of the context that made it; only streams with that root can record it. */
+    CUcontext context;
     struct cudasim_position position; /* of the newest record; stream NULL before the first */
     uint64_t time_ns;                 /* time at which that record ran */
     unsigned int flags;
@@ -289,7 +317,7 @@ bool cudasim_reached(struct cudasim_position position);
  * meanwhile.
  */
 CUresult cudasim_wait_position(CUcontext context, struct cudasim_position position);
-/* Blocks until everything queued in the context now has run. */
+/* Blocks until everything queued in the context, and in green contexts of it, has run. */
 CUresult cudasim_wait_context(CUcontext context);
 
 /* Priorities run from 0 (least) to this value (greatest), as on an H200. */
@@ -306,6 +334,8 @@ CUstream cudasim_stream_resolve(CUstream handle);
  */
 bool cudasim_stream_is_contexts(CUstream stream);
 CUstream cudasim_stream_new(CUcontext context, unsigned int flags, int priority);
+/* Makes a stream of the program's in the context, and announces it. Without the device lock. */
+CUresult cudasim_stream_create(CUstream *made, CUcontext context, unsigned int flags, int priority);
 /*
  * Returns the stream for a branch of the graphs launched in this one, or NULL without memory.
  * Branch 0 is the stream itself.

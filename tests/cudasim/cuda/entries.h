@@ -40,6 +40,12 @@ const char *cudasim_call_name(void);
  */
 bool cudasim_call_per_thread_default(void);
 
+/*
+ * Notes that the call in progress names a stream of a destroyed context. It answers
+ * CUDA_ERROR_CONTEXT_IS_DESTROYED instead of its error for such a handle.
+ */
+void cudasim_call_met_dead_context(void);
+
 /* What a call needs before it does anything, in the words of the list. */
 enum cudasim_needs {
     CUDASIM_NEEDS_PLAIN,

@@ -58,7 +58,7 @@ CUresult cudasim_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     cudasim_lock();
     CUevent event = event_new();
     if (event) {
-        event->context = cudasim_context_current();
+        event->context = cudasim_context_root(cudasim_context_current());
         event->position = (struct cudasim_position){NULL, 0, 0};
         event->time_ns = 0;
         event->flags = Flags;
@@ -154,7 +154,8 @@ CUresult cudasim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
     cudasim_driver_lock();
     cudasim_lock();
     CUevent event = cudasim_event_of(hEvent);
-    bool same = event && event->context == stream->context; /* otherwise INVALID_HANDLE, as in cuda.h */
+    bool same =
+        event && event->context == cudasim_context_root(stream->context); /* otherwise INVALID_HANDLE, as in cuda.h */
     result = same ? record(event, stream, flags) : CUDA_ERROR_INVALID_HANDLE;
     cudasim_unlock();
     cudasim_driver_unlock();
@@ -249,7 +250,7 @@ static int after_all_streams(struct cudasim_operation *operation, CUcontext cont
     CUstream stream;
     int error = 0;
     LIST_FOREACH (stream, &cudasim_streams, link)
-        if (!error && stream->context == context && stream != context->records)
+        if (!error && cudasim_context_covers(context, stream->context) && stream != context->records)
             error = cudasim_operation_after(operation, cudasim_stream_end(stream));
     return error;
 }
@@ -276,7 +277,7 @@ CUresult cudasim_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
     cudasim_lock();
     CUevent event = cudasim_event_of(hEvent);
     CUresult result = CUDA_ERROR_INVALID_HANDLE;
-    if (event && event->context == hCtx)
+    if (event && event->context == cudasim_context_root(hCtx))
         result = cudasim_capture_breaks(hCtx) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : record_context(event, hCtx);
     cudasim_unlock();
     cudasim_driver_unlock();
@@ -320,8 +321,8 @@ CUresult cudasim_cuEventQuery(CUevent hEvent)
         else if (ready && stream && event->position.number > stream->told)
             stream->told = event->position.number;
         result = ready ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-        if (context->sticky != CUDA_SUCCESS)
-            result = context->sticky;
+        if (cudasim_context_root(context)->sticky != CUDA_SUCCESS)
+            result = cudasim_context_root(context)->sticky;
     }
     cudasim_unlock();
     return result;

@@ -188,7 +188,7 @@ CUresult cudasim_cuMemAllocHost_v2(void **pp, size_t bytesize)
 /* Frees host memory of the kind when the device is idle. */
 static CUresult free_host(void *p, enum cudasim_range_kind kind)
 {
-    CUcontext context = cudasim_context_current();
+    CUcontext context = cudasim_context_root(cudasim_context_current());
     cudasim_lock();
     CUresult result = cudasim_wait_context(context);
     size_t size = result == CUDA_SUCCESS ? drop_pinned((uintptr_t)p, kind) : 0;
@@ -266,7 +266,7 @@ CUresult cudasim_cuMemFree_v2(CUdeviceptr dptr)
         return CUDA_SUCCESS;
     if (is_managed(dptr, 0))
         return free_host((void *)(uintptr_t)dptr, CUDASIM_RANGE_MANAGED);
-    CUcontext context = cudasim_context_current();
+    CUcontext context = cudasim_context_root(cudasim_context_current());
     uintptr_t base = (uintptr_t)dptr;
     cudasim_lock();
     const struct cudasim_range *range = cudasim_range_find(base);
@@ -303,7 +303,7 @@ CUresult cudasim_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Fla
 
 CUresult cudasim_cuMemHostUnregister(void *p)
 {
-    CUcontext context = cudasim_context_current();
+    CUcontext context = cudasim_context_root(cudasim_context_current());
     cudasim_lock();
     CUresult result = cudasim_wait_context(context);
     if (result == CUDA_SUCCESS && !drop_pinned((uintptr_t)p, CUDASIM_RANGE_REGISTERED))

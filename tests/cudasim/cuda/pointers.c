@@ -24,7 +24,7 @@ static const struct cudasim_range *known_range(CUdeviceptr address)
 
 static CUcontext context_of(const struct cudasim_range *range)
 {
-    return range->kind == CUDASIM_RANGE_MAPPED ? NULL : cudasim_context_current();
+    return range->kind == CUDASIM_RANGE_MAPPED ? NULL : cudasim_context_root(cudasim_context_current());
 }
 
 static CUresult answer(void *data, CUpointer_attribute attribute, const struct cudasim_range *range,

@@ -198,7 +198,7 @@ static struct cudasim_pool_block *obtain_block(CUmemoryPool pool, size_t bytes, 
         block = new_block(pool, bytes);
     if (!block && cudasim_pools_release_idle(pool->device))
         block = new_block(pool, bytes);
-    if (!block && cudasim_wait_context(stream->context) == CUDA_SUCCESS) {
+    if (!block && cudasim_wait_context(cudasim_context_root(stream->context)) == CUDA_SUCCESS) {
         cudasim_pools_release_idle(pool->device);
         block = new_block(pool, bytes);
     }
@@ -400,8 +400,8 @@ CUresult cudasim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     const struct cudasim_range *range = cudasim_range_find((uintptr_t)dptr);
     const bool is_pooled = range && range->kind == CUDASIM_RANGE_POOLED && range->base == (uintptr_t)dptr;
     bool is_plain = false;
-    if (result == CUDA_SUCCESS && stream->context->sticky != CUDA_SUCCESS)
-        result = stream->context->sticky;
+    if (result == CUDA_SUCCESS && cudasim_context_root(stream->context)->sticky != CUDA_SUCCESS)
+        result = cudasim_context_root(stream->context)->sticky;
     else if (result == CUDA_SUCCESS)
         result = cudasim_capture_uses(stream);
     if (result == CUDA_SUCCESS && is_pooled)

@@ -57,7 +57,7 @@ static bool has_room(void *argument)
     LIST_FOREACH (stream, &cudasim_streams, link)
         if (shares_queue(stream, asker))
             held += stream->issued - stream->reached;
-    return held < cudasim_config()->queue || asker->context->sticky != CUDA_SUCCESS;
+    return held < cudasim_config()->queue || cudasim_context_root(asker->context)->sticky != CUDA_SUCCESS;
 }
 
 CUresult cudasim_stream_with_room(CUstream handle, CUstream *stream)

@@ -196,7 +196,7 @@ static void step(struct cudasim_operation *operation)
 {
     bool over = true;
     steps++;
-    if (operation->stream->context->sticky == CUDA_SUCCESS) {
+    if (cudasim_context_root(operation->stream->context)->sticky == CUDA_SUCCESS) {
         if (!operation->pieces)
             start_operation(operation);
         if (operation->kind == CUDASIM_OPERATION_HOST_FUNCTION) {

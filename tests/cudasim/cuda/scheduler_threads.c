@@ -154,7 +154,7 @@ static void run_head(struct cudasim_operation *operation)
 {
     bool engine = uses_engine(operation);
     enum cudasim_direction direction = engine ? operation->copy.direction : CUDASIM_DIRECTION_H2H;
-    bool dropped = operation->stream->context->sticky != CUDA_SUCCESS;
+    bool dropped = cudasim_context_root(operation->stream->context)->sticky != CUDA_SUCCESS;
     operation->running = true;
     operation->started = true;
     if (engine) {

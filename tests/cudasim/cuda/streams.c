@@ -146,26 +146,32 @@ static CUstream per_thread_stream(CUcontext context)
     return stream;
 }
 
+/* Returns whether the stream's green context was destroyed. The call in progress then says so. */
+static bool is_of_the_dead(CUstream stream)
+{
+    if (!stream->context->green || stream->context->green->alive)
+        return false;
+    cudasim_call_met_dead_context();
+    return true;
+}
+
 CUstream cudasim_stream_resolve(CUstream handle)
 {
     CUcontext context = cudasim_context_current();
     const bool per_thread = handle == CU_STREAM_PER_THREAD || (!handle && cudasim_call_per_thread_default());
     if (per_thread)
-        return context ? per_thread_stream(context) : NULL;
+        return context && !context->green ? per_thread_stream(context) : NULL; /* as cuda.h says of green contexts */
     if (!handle || handle == CU_STREAM_LEGACY)
         return context ? context->legacy : NULL;
     CUstream stream;
     LIST_FOREACH (stream, &cudasim_streams, link)
         if (stream == handle)
-            return stream->alive ? stream : NULL;
+            return stream->alive && !is_of_the_dead(stream) ? stream : NULL;
     return NULL;
 }
 
-CUresult cudasim_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
+CUresult cudasim_stream_create(CUstream *made, CUcontext context, unsigned int flags, int priority)
 {
-    if (!phStream || (flags & ~(unsigned int)CU_STREAM_NON_BLOCKING))
-        return CUDA_ERROR_INVALID_VALUE;
-    CUcontext context = cudasim_context_current();
     cudasim_lock();
     if (priority < CUDASIM_PRIORITY_GREATEST)
         priority = CUDASIM_PRIORITY_GREATEST;
@@ -177,9 +183,16 @@ CUresult cudasim_cuStreamCreateWithPriority(CUstream *phStream, unsigned int fla
     cudasim_unlock();
     if (!stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *phStream = stream;
+    *made = stream;
     cudasim_notify_stream(CUDASIM_NOTIFY_STREAM_CREATED, stream);
     return CUDA_SUCCESS;
+}
+
+CUresult cudasim_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
+{
+    if (!phStream || (flags & ~(unsigned int)CU_STREAM_NON_BLOCKING))
+        return CUDA_ERROR_INVALID_VALUE;
+    return cudasim_stream_create(phStream, cudasim_context_current(), flags, priority);
 }
 
 CUresult cudasim_cuStreamCreate(CUstream *phStream, unsigned int Flags)
@@ -222,8 +235,8 @@ CUresult cudasim_cuStreamQuery(CUstream hStream)
         cudasim_scheduler()->poll(!cudasim_reached(tail));
         result = cudasim_reached(tail) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     }
-    if (stream && stream->context->sticky != CUDA_SUCCESS)
-        result = stream->context->sticky;
+    if (stream && cudasim_context_root(stream->context)->sticky != CUDA_SUCCESS)
+        result = cudasim_context_root(stream->context)->sticky;
     cudasim_unlock();
     return result;
 }

@@ -347,15 +347,11 @@ static void other_memory_is_refused(void)
 {
     CUdeviceptr address;
     size_t bytes;
-    CUgreenCtx green;
-    CUdevResource resource;
     CUarray array;
     const CUDA_ARRAY_DESCRIPTOR shape = {16, 16, CU_AD_FORMAT_FLOAT, 1};
     open_device(&device);
     EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuModuleGetGlobal(&address, &bytes, NULL, "variable"));
     EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuLibraryGetGlobal(&address, &bytes, NULL, "variable"));
-    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuDeviceGetDevResource(0, &resource, CU_DEV_RESOURCE_TYPE_SM));
-    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
     EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuArrayCreate(&array, &shape));
 }
 
