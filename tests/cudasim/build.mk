@@ -21,7 +21,7 @@ SIM_LDFLAGS = -shared -Wl,-z,nodelete,-Bsymbolic $(filter -fsanitize=%,$(CFLAGS)
 SIM_QUIET := $(if $(V),,@)
 sim_say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$@')
 
-SIM_CUDA_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/cuda/*.c))
+SIM_CUDA_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/cuda/*.c) $(SIM_DIR)/cudart/fatbin.c)
 SIM_CUDART_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/cudart/*.c))
 SIM_CUPTI_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/cupti/*.c))
 SIM_NCCL_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/nccl/*.c))

@@ -59,6 +59,13 @@ struct cudasim_kernel {
 const void *cudasim_texture(unsigned long long object) __attribute__((visibility("default")));
 
 /*
+ * Returns the address of a __device__ or __constant__ variable of the running kernel's module, in
+ * the context of its launch. Returns NULL outside a kernel, and for a name that the module's cubin
+ * lacks. The simulated libcuda.so.1 exports it.
+ */
+void *cudasim_variable(const char *name) __attribute__((visibility("default")));
+
+/*
  * Launches an executable graph from the running kernel, as cudaGraphLaunch does on a GPU into
  * cudaStreamGraphFireAndForget. Returns 0, or -1 if this kernel may not launch it. The simulated
  * libcuda.so.1 exports it.

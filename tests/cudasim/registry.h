@@ -25,6 +25,13 @@ CUkernel cudasim_register_kernel(const char *name, const struct cudasim_kernel *
                                  size_t cubin_bytes);
 
 /*
+ * Returns the library of an image that the program registered, or NULL without memory. cubin and
+ * cubin_bytes are as for its kernels. Its variables are found by cuLibraryGetGlobal. They are freed
+ * with their context.
+ */
+CUlibrary cudasim_register_image(const void *cubin, size_t cubin_bytes);
+
+/*
  * Counts a call of a runtime entry point in the ledger. `supported` is 0 for an entry point that
  * answers cudaErrorNotSupported.
  */

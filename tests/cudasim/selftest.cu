@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "selftest.h"
+#include "selftest_variables.h"
 
 /* One double between words of other sizes, so that a layout that is off by one word shows. */
 struct affine {
@@ -599,7 +600,12 @@ static void memory_of_a_graph_is_there_from_its_launch_to_its_free(void)
 
 static void everything_works_after_a_reset(void)
 {
+    float first[3] = {};
+
+    CHECK(cudaMemcpyToSymbol(first_values, first, sizeof(first)));
     CHECK(cudaDeviceReset());
+    CHECK(cudaMemcpyFromSymbol(first, first_values, sizeof(first)));
+    EXPECT(first[0] == 1.5f && first[2] == 3.5f);
     kernels_compute();
     CHECK(cudaDeviceReset());
 }
@@ -627,6 +633,8 @@ static void all_that_holds_anywhere(void)
     branches_of_a_graph_keep_their_order();
     managed_memory_is_the_hosts_too();
     memory_of_a_graph_is_there_from_its_launch_to_its_free();
+    variables_are_of_the_device();
+    nodes_copy_to_and_from_symbols();
     everything_works_after_a_reset();
 }
 

@@ -107,18 +107,16 @@ static void a_kernel_without_host_version_fails(void)
     CHECK(cudaDeviceSynchronize());
 }
 
-__device__ float device_variable;
-
 static void what_is_not_simulated_says_so(void)
 {
     cudaArray_t array;
     struct cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
-    float value = 0.0f;
+    cudaMipmappedArray_t mipmapped;
 
     CHECK(cudaFree(NULL)); /* the ledger is that of a process that used the device */
     EXPECT(cudaMallocArray(&array, &format, 16, 16) == cudaErrorNotSupported);
     EXPECT(cudaPeekAtLastError() == cudaErrorNotSupported);
-    EXPECT_ERROR(cudaMemcpyToSymbol(device_variable, &value, sizeof value), cudaErrorNotSupported);
+    EXPECT_ERROR(cudaMallocMipmappedArray(&mipmapped, &format, make_cudaExtent(16, 16, 1), 1), cudaErrorNotSupported);
 }
 
 int main(int argc, char **argv)

@@ -13,6 +13,9 @@
  * item in each thread. The exported object `cudasim_kernel_scale` (tests/cudasim/kernel_abi.h) lets
  * the simulated device run the body, over all items or in parts.
  *
+ * A body reads and writes a variable of the module (__device__ or __constant__) as VARIABLE(name).
+ * On the simulated device that is the variable of the launch's context, not the host's shadow.
+ *
  * Items must be independent of each other: no __syncthreads, no shared memory, no atomics. So the
  * values don't depend on the grid, and a run is deterministic to the bit on either device.
  */
@@ -45,6 +48,21 @@ struct lane {
 static __device__ inline struct lane lane_of_thread(void)
 {
     return {blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x, gridDim.x * static_cast<size_t>(blockDim.x)};
+}
+
+#ifdef __CUDA_ARCH__
+#define VARIABLE(name) (name)
+#else
+#define VARIABLE(name) (*host_variable<decltype(name)>(#name))
+#endif
+
+/* Only the simulated driver has the function, and only kernels on the host call it. */
+template <typename Type> static inline Type *host_variable(const char *name)
+{
+    static const auto find = reinterpret_cast<__typeof__(&cudasim_variable)>(
+        dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cudasim_variable"));
+
+    return static_cast<Type *>(find(name));
 }
 
 /* The simulated device's description of a kernel, made from the types of its body's parameters. */

@@ -126,7 +126,7 @@ PYTHON
     requires sim
     selftest_passes "$SELFTEST-special" unsupported
     contains "$(cat "$LEDGER")" cudaMallocArray
-    contains "$(cat "$LEDGER")" cudaMemcpyToSymbol
+    contains "$(cat "$LEDGER")" cudaMallocMipmappedArray
 }
 
 @test "without a device every call reports cudaErrorNoDevice" {

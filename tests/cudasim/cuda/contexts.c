@@ -8,6 +8,7 @@
 #include "config.h"
 #include "engine.h"
 #include "entries.h"
+#include "globals.h"
 #include "guard.h"
 #include "ledger.h"
 #include "memory.h"
@@ -153,6 +154,7 @@ static void close_context(CUcontext context)
         stream->alive = false;
     }
     context->legacy = NULL;
+    cudasim_globals_end_context(context);
     if (context->primary)
         cudasim_green_contexts_end(context);
     if (context->primary)

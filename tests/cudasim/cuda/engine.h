@@ -31,6 +31,7 @@ struct cudasim_pool_block;
 struct cudasim_condition;
 struct cudasim_conditional;
 struct cudasim_capture;
+struct cudasim_variables;
 
 /* Streams that one capture may have. */
 #define CUDASIM_CAPTURE_STREAMS 16u
@@ -236,7 +237,8 @@ struct cudasim_operation {
             struct cudasim_launch launch;
             void *block; /* copies of the parameters; owned */
             size_t block_bytes;
-            void **params;         /* address of each copy; owned */
+            void **params;                             /* address of each copy; owned */
+            const struct cudasim_variables *variables; /* its module's, in the launch's context; or NULL */
             uintptr_t unreachable; /* memory that its parameters name and its device may not use; 0: none */
         } kernel;
         struct cudasim_copy copy;

@@ -66,7 +66,9 @@ static CUresult make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, struct cudasi
     CUresult result = cudasim_kernel_operation(made, function, shape, params->kernelParams, params->extra);
     if (result == CUDA_SUCCESS) {
         cudasim_lock();
-        cudasim_kernel_look(*made, cudasim_context_current()->device);
+        result = cudasim_kernel_look(*made, cudasim_context_current());
+        if (result != CUDA_SUCCESS)
+            cudasim_operation_free(*made);
         cudasim_unlock();
     }
     return result;

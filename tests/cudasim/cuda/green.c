@@ -15,7 +15,7 @@
 #define DESCRIPTOR_TAG 0x64657363u
 #define RESOURCE_TAG 0x72657372u
 
-/* A part is a multiple of this on a device of capability 9.0, and of the second without clusters. */
+/* A part is a multiple of this on a device of capability 9.0; of the second without clusters. */
 #define SM_ALIGNMENT 8u
 #define SM_ALIGNMENT_ALONE 2u
 

@@ -11,6 +11,7 @@
 #include "config.h"
 #include "engine.h"
 #include "entries.h"
+#include "globals.h"
 #include "ledger.h"
 #include "memory.h"
 #include "notify.h"
@@ -24,6 +25,8 @@ struct cudasim_image {
     size_t bytes;
     uint32_t module_id;
     atomic_bool announced;
+    struct cudasim_globals *globals; /* its variables, or NULL */
+    CUlibrary library;               /* made at the first need */
     struct cudasim_image *next;
 };
 
@@ -45,6 +48,8 @@ static struct cudasim_image *image_of(const void *cubin, size_t bytes)
     image->cubin = cubin;
     image->bytes = bytes;
     image->module_id = next_module_id++;
+    if (cudasim_globals_read(cubin, bytes, &image->globals) != CUDA_SUCCESS)
+        fprintf(stderr, "cudasim: the variables of a cubin can't be read; they are not found by name\n");
     image->next = images;
     images = image;
     return image;
@@ -59,6 +64,7 @@ static struct cudasim_kernel_entry *add_kernel(const char *name, const struct cu
     entry->name = name;
     entry->code = code;
     entry->image = image_of(cubin, bytes);
+    entry->globals = entry->image ? entry->image->globals : NULL;
     entry->kernel = (struct CUkern_st){KERNEL_TAG, entry};
     entry->function = (struct CUfunc_st){FUNCTION_TAG, entry};
     entry->next = kernels;
@@ -77,6 +83,32 @@ __attribute__((visibility("default"))) CUkernel cudasim_register_kernel(const ch
     struct cudasim_kernel_entry *entry = add_kernel(name, kernel, cubin, cubin_bytes);
     cudasim_unlock();
     return entry ? &entry->kernel : NULL;
+}
+
+__attribute__((visibility("default"))) CUlibrary cudasim_register_image(const void *cubin, size_t cubin_bytes)
+{
+    cudasim_lock();
+    struct cudasim_image *image = image_of(cubin, cubin_bytes);
+    if (image && !image->library)
+        image->library = cudasim_library_of_image(image->globals);
+    CUlibrary library = image ? image->library : NULL;
+    cudasim_unlock();
+    return library;
+}
+
+struct cudasim_kernel_entry *cudasim_kernel_in_module(struct cudasim_kernel_entry *registered,
+                                                      struct cudasim_globals *globals)
+{
+    struct cudasim_kernel_entry *entry = malloc(sizeof *entry);
+    if (!entry)
+        return NULL;
+    *entry = *registered;
+    entry->globals = globals;
+    entry->kernel = (struct CUkern_st){KERNEL_TAG, entry};
+    entry->function = (struct CUfunc_st){FUNCTION_TAG, entry};
+    entry->registered = registered;
+    entry->next = NULL;
+    return entry;
 }
 
 struct cudasim_kernel_entry *cudasim_kernels(void)
@@ -234,9 +266,13 @@ CUresult cudasim_kernel_operation(struct cudasim_operation **operation, CUfuncti
     return result;
 }
 
-void cudasim_kernel_look(struct cudasim_operation *operation, int device)
+CUresult cudasim_kernel_look(struct cudasim_operation *operation, CUcontext context)
 {
-    operation->kernel.unreachable = find_unreachable(operation, device);
+    struct cudasim_globals *globals = operation->kernel.entry->globals;
+    operation->kernel.unreachable = find_unreachable(operation, context->device);
+    if (globals)
+        operation->kernel.variables = cudasim_globals_in(globals, cudasim_context_root(context));
+    return globals && !operation->kernel.variables ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 static CUresult launch(CUfunction function, struct cudasim_launch shape, CUstream handle, void **params, void **extra)
@@ -249,12 +285,12 @@ static CUresult launch(CUfunction function, struct cudasim_launch shape, CUstrea
     cudasim_lock();
     CUstream stream;
     result = cudasim_stream_with_room(handle, &stream);
-    if (result == CUDA_SUCCESS) {
-        cudasim_kernel_look(operation, stream->context->device);
+    if (result == CUDA_SUCCESS)
+        result = cudasim_kernel_look(operation, stream->context);
+    if (result == CUDA_SUCCESS)
         result = cudasim_submit(operation, stream);
-    } else {
+    else
         cudasim_operation_free(operation);
-    }
     cudasim_unlock();
     return result;
 }

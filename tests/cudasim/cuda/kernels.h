@@ -14,6 +14,7 @@
 
 #include "../kernel_abi.h"
 
+struct cudasim_globals;
 struct cudasim_image;
 
 /* The structure behind a handle: its kind, and the kernel that it names. */
@@ -32,11 +33,13 @@ struct CUfunc_st {
 struct cudasim_kernel_entry {
     const char *name;
     const struct cudasim_kernel *code;
-    struct cudasim_image *image; /* the cubin that holds it, or NULL */
+    struct cudasim_image *image;     /* the cubin that holds it, or NULL */
+    struct cudasim_globals *globals; /* its module's variables, or NULL */
     struct CUkern_st kernel;
     struct CUfunc_st function;
-    uint64_t runs; /* under the ledger's lock */
-    struct cudasim_kernel_entry *next;
+    uint64_t runs;                           /* under the ledger's lock; of the registered one */
+    struct cudasim_kernel_entry *registered; /* in a loaded module: the same kernel as the program registered it */
+    struct cudasim_kernel_entry *next;       /* in the list of its module, or of all that are registered */
 };
 
 /* Returns the kernel of a launch's function handle (either kind), or NULL. Thread-safe. */
@@ -54,8 +57,17 @@ struct cudasim_kernel_entry *cudasim_kernel_named(const char *name);
  */
 CUresult cudasim_kernel_operation(struct cudasim_operation **operation, CUfunction function,
                                   struct cudasim_launch shape, void **params, void **extra);
-/* Notes memory that the parameters name and the device may not use. Under the device lock. */
-void cudasim_kernel_look(struct cudasim_operation *operation, int device);
+/*
+ * Finds the module's variables in the context that the kernel is launched in. Notes memory that the
+ * parameters name and the device may not use. Under the device lock.
+ */
+CUresult cudasim_kernel_look(struct cudasim_operation *operation, CUcontext context);
+/*
+ * Returns the registered kernel with the variables of another module, or NULL without memory. The
+ * caller keeps it for ever.
+ */
+struct cudasim_kernel_entry *cudasim_kernel_in_module(struct cudasim_kernel_entry *registered,
+                                                      struct cudasim_globals *globals);
 /*
  * Answers whether a launch with these attributes can be made as they ask, or with no difference to
  * what it computes. No lock needed.
@@ -63,6 +75,11 @@ void cudasim_kernel_look(struct cudasim_operation *operation, int device);
 CUresult cudasim_launch_attributes(const CUlaunchAttribute *attributes, unsigned int count);
 /* Answers the same for an attribute that a program gives a kernel. No lock needed. */
 CUresult cudasim_settable_attribute(CUfunction_attribute attribute, int value);
+/*
+ * Returns a library of an image that the program registered, or NULL without memory. No program
+ * unloads it. Under the device lock.
+ */
+CUlibrary cudasim_library_of_image(struct cudasim_globals *globals);
 /* Announces the kernel's image to the subscriber at its first use. Without the device lock. */
 void cudasim_kernel_first_use(struct cudasim_kernel_entry *entry);
 

@@ -136,7 +136,7 @@ void cudasim_ledger_kernel_ran(struct cudasim_kernel_entry *entry)
 {
     lock();
     kernels_run++;
-    entry->runs++;
+    (entry->registered ? entry->registered : entry)->runs++;
     unlock();
 }
 

@@ -33,6 +33,7 @@ enum cudasim_range_kind {
     CUDASIM_RANGE_REGISTERED, /* cuMemHostRegister */
     CUDASIM_RANGE_MAPPED,     /* cuMemMap */
     CUDASIM_RANGE_MANAGED,    /* cuMemAllocManaged: host memory that every device reaches */
+    CUDASIM_RANGE_GLOBAL,     /* a variable of a module */
 };
 
 struct cudasim_range {
@@ -44,7 +45,7 @@ struct cudasim_range {
     bool host;           /* the bytes are in host memory */
     unsigned int flags;  /* of cuMemHostAlloc or cuMemHostRegister; of a mapping, its CUmemAccess_flags */
     uint64_t id;         /* CU_POINTER_ATTRIBUTE_BUFFER_ID: unique to each allocation */
-    void *object;        /* a pool block or a handle */
+    void *object;        /* a pool block, a handle, or a variable's context */
 };
 
 /* Adds a range, which must not overlap another, and chooses its id. Returns 0 or -ENOMEM. */

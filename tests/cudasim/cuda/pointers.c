@@ -24,6 +24,8 @@ static const struct cudasim_range *known_range(CUdeviceptr address)
 
 static CUcontext context_of(const struct cudasim_range *range)
 {
+    if (range->kind == CUDASIM_RANGE_GLOBAL)
+        return range->object;
     return range->kind == CUDASIM_RANGE_MAPPED ? NULL : cudasim_context_root(cudasim_context_current());
 }
 

@@ -46,6 +46,7 @@ static bool split(const char *name, char *base, size_t room)
 
 /* Functions that the simulated driver has beside the real driver's (registry.h). */
 static __typeof__(&cudasim_register_kernel) register_kernel;
+static __typeof__(&cudasim_register_image) register_image;
 static __typeof__(&cudasim_count_runtime_call) count_runtime_call;
 
 static void look_up(void)
@@ -53,6 +54,7 @@ static void look_up(void)
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     if (library) {
         register_kernel = (__typeof__(register_kernel))dlsym(library, "cudasim_register_kernel");
+        register_image = (__typeof__(register_image))dlsym(library, "cudasim_register_image");
         count_runtime_call = (__typeof__(count_runtime_call))dlsym(library, "cudasim_count_runtime_call");
     }
     __typeof__(&cuGetProcAddress_v2) get = library ? (__typeof__(get))dlsym(library, "cuGetProcAddress_v2") : NULL;
@@ -98,6 +100,12 @@ CUkernel cudasim_register_kernel(const char *name, const struct cudasim_kernel *
 {
     pthread_once(&looked_up, look_up);
     return register_kernel ? register_kernel(name, kernel, cubin, cubin_bytes) : NULL;
+}
+
+CUlibrary cudasim_register_image(const void *cubin, size_t cubin_bytes)
+{
+    pthread_once(&looked_up, look_up);
+    return register_image ? register_image(cubin, cubin_bytes) : NULL;
 }
 
 void cudasim_count_runtime_call(const char *name, int supported)

@@ -59,6 +59,85 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaM
     return cudasim_runtime_end(result);
 }
 
+/*
+ * Copies to and from a symbol are copies to and from its place. The direction must fit. A copy of
+ * the other direction is refused before the driver is asked.
+ */
+cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *src, size_t count, size_t offset,
+                               enum cudaMemcpyKind kind)
+{
+    void *to;
+    cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &to);
+    CUresult result = CUDA_SUCCESS;
+    if (error != cudaSuccess)
+        return error;
+    if (kind == cudaMemcpyHostToDevice && count != 0)
+        result = cuMemcpyHtoD(cudasim_device_address(to), src, count);
+    else if (kind == cudaMemcpyDeviceToDevice && count != 0)
+        result = cuMemcpyDtoD(cudasim_device_address(to), cudasim_device_address(src), count);
+    else if (kind == cudaMemcpyDefault && count != 0)
+        result = cuMemcpy(cudasim_device_address(to), cudasim_device_address(src), count);
+    else if (count != 0)
+        return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);
+    return cudasim_runtime_end(result);
+}
+
+cudaError_t cudaMemcpyFromSymbol(void *dst, const void *symbol, size_t count, size_t offset, enum cudaMemcpyKind kind)
+{
+    void *from;
+    cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &from);
+    CUresult result = CUDA_SUCCESS;
+    if (error != cudaSuccess)
+        return error;
+    if (kind == cudaMemcpyDeviceToHost && count != 0)
+        result = cuMemcpyDtoH(dst, cudasim_device_address(from), count);
+    else if (kind == cudaMemcpyDeviceToDevice && count != 0)
+        result = cuMemcpyDtoD(cudasim_device_address(dst), cudasim_device_address(from), count);
+    else if (kind == cudaMemcpyDefault && count != 0)
+        result = cuMemcpy(cudasim_device_address(dst), cudasim_device_address(from), count);
+    else if (count != 0)
+        return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);
+    return cudasim_runtime_end(result);
+}
+
+cudaError_t cudaMemcpyToSymbolAsync(const void *symbol, const void *src, size_t count, size_t offset,
+                                    enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    void *to;
+    cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &to);
+    CUresult result = CUDA_SUCCESS;
+    if (error != cudaSuccess)
+        return error;
+    if (kind == cudaMemcpyHostToDevice && count != 0)
+        result = cuMemcpyHtoDAsync(cudasim_device_address(to), src, count, stream);
+    else if (kind == cudaMemcpyDeviceToDevice && count != 0)
+        result = cuMemcpyDtoDAsync(cudasim_device_address(to), cudasim_device_address(src), count, stream);
+    else if (kind == cudaMemcpyDefault && count != 0)
+        result = cuMemcpyAsync(cudasim_device_address(to), cudasim_device_address(src), count, stream);
+    else if (count != 0)
+        return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);
+    return cudasim_runtime_end(result);
+}
+
+cudaError_t cudaMemcpyFromSymbolAsync(void *dst, const void *symbol, size_t count, size_t offset,
+                                      enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    void *from;
+    cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &from);
+    CUresult result = CUDA_SUCCESS;
+    if (error != cudaSuccess)
+        return error;
+    if (kind == cudaMemcpyDeviceToHost && count != 0)
+        result = cuMemcpyDtoHAsync(dst, cudasim_device_address(from), count, stream);
+    else if (kind == cudaMemcpyDeviceToDevice && count != 0)
+        result = cuMemcpyDtoDAsync(cudasim_device_address(dst), cudasim_device_address(from), count, stream);
+    else if (kind == cudaMemcpyDefault && count != 0)
+        result = cuMemcpyAsync(cudasim_device_address(dst), cudasim_device_address(from), count, stream);
+    else if (count != 0)
+        return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);
+    return cudasim_runtime_end(result);
+}
+
 /* Describes a 2D copy in the driver's words. */
 static CUDA_MEMCPY2D describe_2d(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
                                  enum cudaMemcpyKind kind)

@@ -1,6 +1,6 @@
 /*
- * Data that a program's start-up code gives the runtime: its fatbinaries and, for each kernel, its
- * host stub's address and its name.
+ * Data that a program's start-up code gives the runtime: its fatbinaries, for each kernel its host
+ * stub's address and its name, and for each variable its host shadow's address and its name.
  *
  * Start-up runs before main, so nothing here calls the driver until the first look-up of a kernel.
  * Names and images are copied then. The driver keeps them until the process ends, while a closed
@@ -20,6 +20,8 @@
 struct fatbin {
     const void *wrapper;
     struct function *functions; /* guarded by lock; newest first */
+    struct variable *variables; /* guarded by lock; newest first */
+    CUlibrary library;          /* guarded by lock; NULL before the first look-up of a variable */
     /*
      * Copy that the driver reads; NULL before the first kernel's look-up, or without a readable
      * one.
@@ -37,6 +39,13 @@ struct function {
     CUkernel kernel; /* NULL before the first look-up */
 };
 
+struct variable {
+    const void *shadow; /* key of the tree: the host variable's address */
+    const char *name;   /* in the program */
+    struct fatbin *fatbin;
+    struct variable *next_in_fatbin;
+};
+
 /* A handle that was given out. It lives until the process ends, like the driver's own handle. */
 struct known_kernel {
     CUkernel kernel;
@@ -45,8 +54,9 @@ struct known_kernel {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static void *functions_by_stub; /* tsearch tree of struct function, guarded by lock */
-static void *known_kernels;     /* tsearch tree of struct known_kernel, guarded by lock */
+static void *functions_by_stub;   /* tsearch tree of struct function, guarded by lock */
+static void *variables_by_shadow; /* tsearch tree of struct variable, guarded by lock */
+static void *known_kernels;       /* tsearch tree of struct known_kernel, guarded by lock */
 
 /* Compares addresses as numbers, because the pointers lead into unrelated objects. */
 static int compare_pointers(const void *a, const void *b)
@@ -59,6 +69,11 @@ static int compare_pointers(const void *a, const void *b)
 static int compare_functions(const void *a, const void *b)
 {
     return compare_pointers(((const struct function *)a)->stub, ((const struct function *)b)->stub);
+}
+
+static int compare_variables(const void *a, const void *b)
+{
+    return compare_pointers(((const struct variable *)a)->shadow, ((const struct variable *)b)->shadow);
 }
 
 static int compare_kernels(const void *a, const void *b)
@@ -95,6 +110,13 @@ void __cudaUnregisterFatBinary(void **handle)
         free(function);
         function = next;
     }
+    for (struct variable *variable = fatbin->variables, *next; variable != NULL; variable = next) {
+        next = variable->next_in_fatbin;
+        struct variable *const *node = tfind(variable, &variables_by_shadow, compare_variables);
+        if (node != NULL && *node == variable)
+            tdelete(variable, &variables_by_shadow, compare_variables);
+        free(variable);
+    }
     pthread_mutex_unlock(&lock);
     free(fatbin);
 }
@@ -122,17 +144,29 @@ void __cudaRegisterFunction(void **handle, const char *stub, char *device_stub, 
 }
 
 /*
- * Device variables have no simulated counterpart: a host kernel reads the program's own variable of
- * that name. They are accepted, because programs register variables that they never copy to. The
- * calls that would copy them (cudaMemcpyToSymbol, cudaGetSymbolAddress and so on) answer
- * cudaErrorNotSupported.
+ * The host's variable of that name is only a shadow, whose address names the device's. Kernels'
+ * host versions find the device's through cudasim_variable (kernel_abi.h).
  */
 void __cudaRegisterVar(void **handle, char *host_variable, char *device_address, const char *name, int external,
                        size_t bytes, int constant, int global)
 {
-    (void)handle, (void)host_variable, (void)device_address, (void)name, (void)external, (void)bytes, (void)constant,
-        (void)global;
+    (void)device_address, (void)external, (void)bytes, (void)constant, (void)global;
     cudasim_count_runtime_call(__func__, 1);
+    struct variable *variable = handle != NULL ? calloc(1, sizeof *variable) : NULL;
+    if (variable == NULL)
+        return;
+    variable->shadow = host_variable;
+    variable->name = name;
+    variable->fatbin = (struct fatbin *)handle;
+    pthread_mutex_lock(&lock);
+    struct variable **node = tsearch(variable, &variables_by_shadow, compare_variables);
+    if (node != NULL && *node == variable) {
+        variable->next_in_fatbin = variable->fatbin->variables;
+        variable->fatbin->variables = variable;
+        variable = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    free(variable); /* it was registered before, or there is no memory */
 }
 
 /*
@@ -312,6 +346,39 @@ CUresult cudasim_kernel_from_symbol(const void *func, CUkernel *kernel)
         *kernel = function->kernel;
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+CUresult cudasim_variable_from_symbol(const void *symbol, CUdeviceptr *address, size_t *bytes)
+{
+    const struct variable key = {.shadow = symbol};
+    const char *name = NULL;
+    CUlibrary library = NULL;
+    unsigned sm;
+    CUresult result = device_sm(&sm);
+    if (result != CUDA_SUCCESS)
+        return result;
+
+    pthread_mutex_lock(&lock);
+    struct variable *const *node = tfind(&key, &variables_by_shadow, compare_variables);
+    if (node != NULL) {
+        struct fatbin *fatbin = (*node)->fatbin;
+        name = (*node)->name;
+        copy_cubin(fatbin, sm);
+        if (fatbin->library == NULL && fatbin->cubin != NULL)
+            fatbin->library = cudasim_register_image(fatbin->cubin, fatbin->cubin_bytes);
+        library = fatbin->library;
+    }
+    pthread_mutex_unlock(&lock);
+    if (name != NULL && library == NULL)
+        fprintf(stderr, "cudasim: variable %s is in no cubin that can be read (compile with -compress-mode none)\n",
+                name);
+    return library != NULL ? cuLibraryGetGlobal(address, bytes, library, name) : CUDA_ERROR_NOT_FOUND;
+}
+
+cudaError_t cudasim_variable_lookup_failed(CUresult result)
+{
+    return cudasim_runtime_fail(result == CUDA_ERROR_NOT_FOUND ? cudaErrorInvalidSymbol
+                                                               : cudasim_translate_error(result));
 }
 
 cudaError_t cudasim_kernel_lookup_failed(CUresult result)

@@ -89,6 +89,23 @@ CUDASIM_HIDDEN CUresult cudasim_kernel_from_symbol(const void *func, CUkernel *k
 CUDASIM_HIDDEN cudaError_t cudasim_kernel_lookup_failed(CUresult result);
 
 /*
+ * Stores the place, in the current context, of the variable behind a program's `symbol`, its host
+ * shadow's address. Returns CUDA_ERROR_NOT_FOUND if no such variable is in the program's image for
+ * this device (say cudaErrorInvalidSymbol). The thread must have a context.
+ */
+CUDASIM_HIDDEN CUresult cudasim_variable_from_symbol(const void *symbol, CUdeviceptr *address, size_t *bytes);
+
+/* cudasim_runtime_end for an error of cudasim_variable_from_symbol, in the runtime's words. */
+CUDASIM_HIDDEN cudaError_t cudasim_variable_lookup_failed(CUresult result);
+
+/*
+ * Counts the call and gives the thread a context. Stores the address of `count` bytes from `offset`
+ * on in the symbol's variable. Returns cudaErrorInvalidValue if the variable ends before them.
+ */
+CUDASIM_HIDDEN cudaError_t cudasim_symbol_begin(const char *entry_point, const void *symbol, size_t count,
+                                                size_t offset, void **address);
+
+/*
  * An entry point that is one driver call. `call` is evaluated only if the thread has a context. The
  * value is the cudaError_t.
  */
@@ -106,6 +123,18 @@ static inline CUdeviceptr cudasim_device_address(const void *pointer)
 static inline void *cudasim_pointer(CUdeviceptr address)
 {
     return (void *)(uintptr_t)address;
+}
+
+/* Describes a copy of one row, whose direction follows from its addresses. */
+static inline CUDA_MEMCPY3D cudasim_one_row(void *to, const void *from, size_t bytes)
+{
+    return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                           .srcDevice = cudasim_device_address(from),
+                           .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                           .dstDevice = cudasim_device_address(to),
+                           .WidthInBytes = bytes,
+                           .Height = 1,
+                           .Depth = 1};
 }
 
 #endif

@@ -215,22 +215,10 @@ cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t executable, cudaGra
     return cudasim_runtime_end(result);
 }
 
-/* Describes a copy of one row, whose direction follows from its addresses. */
-static CUDA_MEMCPY3D one_row(void *to, const void *from, size_t bytes)
-{
-    return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-                           .srcDevice = (CUdeviceptr)(uintptr_t)from,
-                           .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-                           .dstDevice = (CUdeviceptr)(uintptr_t)to,
-                           .WidthInBytes = bytes,
-                           .Height = 1,
-                           .Depth = 1};
-}
-
 cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t executable, cudaGraphNode_t node, void *to,
                                                const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
-    CUDA_MEMCPY3D driver = one_row(to, from, bytes);
+    CUDA_MEMCPY3D driver = cudasim_one_row(to, from, bytes);
     (void)kind;
     return RUNTIME_RUN(cuGraphExecMemcpyNodeSetParams(executable, node, &driver, NULL));
 }
@@ -238,7 +226,7 @@ cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t executable, cudaG
 cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
                                      size_t count, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
-    CUDA_MEMCPY3D driver = one_row(to, from, bytes);
+    CUDA_MEMCPY3D driver = cudasim_one_row(to, from, bytes);
     (void)kind;
     return RUNTIME_RUN(cuGraphAddMemcpyNode(node, graph, dependencies, count, &driver, NULL));
 }

@@ -122,7 +122,7 @@ static void streams_belong_to_their_context_and_share_memory(void)
     EXPECT_OK(launch_fill(&device, memory, WORDS, 5, stream));
     EXPECT_OK(cuStreamSynchronize(stream));
     EXPECT_U64(WORDS, words_with(memory, 5));
-    /* With the context current: its default stream, streams made there, and memory of the device. */
+    /* With the context current: its default stream, streams made there, and memory. */
     EXPECT_OK(cuCtxPushCurrent(context));
     EXPECT_OK(cuStreamGetGreenCtx(NULL, &of));
     EXPECT(of == green);
@@ -140,7 +140,7 @@ static void streams_belong_to_their_context_and_share_memory(void)
     EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuCtxDestroy(context));
 }
 
-/* Waits for the primary context wait for green work; waits for a green one wait for no other. */
+/* Waits for the primary context wait for green work; those for a green one do not. */
 static void waits_of_contexts_cover_green_work(void)
 {
     open_device(&device);

@@ -345,13 +345,9 @@ static void managed_memory_is_everywhere(void)
 /* What is not simulated says so: a program can't take it for done. */
 static void other_memory_is_refused(void)
 {
-    CUdeviceptr address;
-    size_t bytes;
     CUarray array;
     const CUDA_ARRAY_DESCRIPTOR shape = {16, 16, CU_AD_FORMAT_FLOAT, 1};
     open_device(&device);
-    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuModuleGetGlobal(&address, &bytes, NULL, "variable"));
-    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuLibraryGetGlobal(&address, &bytes, NULL, "variable"));
     EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuArrayCreate(&array, &shape));
 }
 
