@@ -8,6 +8,7 @@
 #include "base/counters.h"
 #include "base/log.h"
 #include "kernels/made_tables.h"
+#include "kernels/module_variables.h"
 #include "memory/registry.h"
 #include "policy/base/lower_bound.h"
 
@@ -22,7 +23,8 @@ struct run {
 /* Tables don't overlap. */
 struct table {
     CUdeviceptr start, end;
-    uint64_t used; /* the value of `uses` when it was last named or written */
+    bool in_variable; /* it reaches into a variable of a module */
+    uint64_t used;    /* the value of `uses` when it was last named or written */
     size_t count;
     struct run *run;
 };
@@ -34,13 +36,18 @@ static struct table tables[PS_POINTER_TABLES_MAX + 2];
 static size_t count;
 static uint64_t uses;
 struct ps_pointer_tables_extent ps_pointer_tables_extent;
+atomic_size_t ps_pointer_tables_in_variables;
 
 /* ---- the array; the lock is held ---- */
 
 static void publish(void)
 {
     CUdeviceptr start = count ? tables[0].start : 0;
+    size_t in_variables = 0;
 
+    for (size_t i = 0; i < count; i++)
+        in_variables += tables[i].in_variable;
+    atomic_store_explicit(&ps_pointer_tables_in_variables, in_variables, memory_order_relaxed);
     /*
      * A reader may find one value from before and one from after. It then finds no table, or
      * searches in vain. That is no error: nothing orders it with this change.
@@ -248,6 +255,8 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
     ps_made_tables_overwritten(to, bytes);
     if (bytes >= 8)
         table = read_copy(to, from, bytes);
+    if (table.count)
+        table.in_variable = ps_module_variables_touch(to, bytes);
     if (!table.count && !ps_pointer_tables_exist())
         return;
     write_over(to, bytes, table.count ? &table : NULL);
@@ -264,11 +273,14 @@ static bool is_made_anew(const struct run *run, const struct ps_made_word *made,
 void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_word *made, size_t n, uint64_t launch)
 {
     bytes = bytes < PS_POINTER_TABLE_MADE ? bytes : PS_POINTER_TABLE_MADE;
+    const bool in_variable = ps_module_variables_touch(to, bytes);
     pthread_mutex_lock(&lock);
     const size_t at = first_behind(to);
     const struct table *before = at < count && tables[at].start == to ? &tables[at] : NULL;
-    struct table table = {
-        .start = to, .end = to + bytes, .run = malloc((n + (before ? before->count : 0)) * sizeof *table.run)};
+    struct table table = {.start = to,
+                          .end = to + bytes,
+                          .in_variable = in_variable,
+                          .run = malloc((n + (before ? before->count : 0)) * sizeof *table.run)};
     if (!table.run) {
         say_no_memory();
         pthread_mutex_unlock(&lock);
@@ -330,6 +342,7 @@ void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes)
     ps_made_tables_overwritten(to, bytes);
     if (!ps_pointer_tables_exist())
         return;
+    const bool in_variable = ps_module_variables_touch(to, bytes);
     pthread_mutex_lock(&lock);
     /*
      * Pointers stay aligned only if they move by whole words. All tables are read before any is
@@ -338,6 +351,7 @@ void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes)
     size_t n = (to - from) % 8 ? 0 : gather_parts(from, bytes, to - from, &parts);
     forget_between(to, to + bytes);
     for (size_t i = 0; i < n; i++) {
+        parts[i].in_variable = in_variable;
         parts[i].used = ++uses;
         insert(first_behind(parts[i].start), &parts[i]);
         while (count > PS_POINTER_TABLES_MAX)
@@ -371,6 +385,19 @@ void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdevic
                 name(ctx, tables[at].run[i].named);
             at++;
         } while (at < count && tables[at].start == tables[at - 1].end && at - first < PS_POINTER_TABLES_MAX);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void ps_pointer_tables_name_of_variables(void (*name)(void *ctx, CUdeviceptr named), void *ctx)
+{
+    pthread_mutex_lock(&lock);
+    for (size_t at = 0; at < count; at++) {
+        if (!tables[at].in_variable)
+            continue;
+        tables[at].used = ++uses;
+        for (size_t i = 0; i < tables[at].count; i++)
+            name(ctx, tables[at].run[i].named);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -11,6 +11,11 @@
  * kernels are not seen. A table that a kernel overwrote names too much, which costs a reload and no
  * byte. Tables that kernels make are known through made_tables.h alone.
  *
+ * A table may lie in a variable of a module (module_variables.h). Which kernels read a variable is
+ * unknown: no call tells the module of a variable that the runtime looked up. So each launch of a
+ * kernel or a graph is an access to the spans that such tables name, unless the kernel is known to
+ * find no spans in memory (known_kernels.h).
+ *
  * Of more than PS_POINTER_TABLES_MAX tables, the one that was named or written longest ago is
  * forgotten. Nothing is pinned for it. Mostly it is a table whose end was not seen, and pinned
  * spans would be missing for good. If it is used all the same, its spans are found in their slots
@@ -98,6 +103,12 @@ static inline bool ps_pointer_tables_exist(void)
 {
     return atomic_load_explicit(&ps_pointer_tables_extent.bytes, memory_order_relaxed) != 0;
 }
+
+/* The number of tables in variables of modules. Launches read it without a lock. */
+extern atomic_size_t ps_pointer_tables_in_variables;
+
+/* Calls `name` for an address in each span that those tables name. */
+void ps_pointer_tables_name_of_variables(void (*name)(void *ctx, CUdeviceptr named), void *ctx);
 
 /*
  * Calls `name` for an address in each span that the table at `address` names. Tables that follow

@@ -5,10 +5,12 @@
 #include "cuda/capture.h"
 #include "cuda/copy_gate.h"
 #include "cuda/driver.h"
+#include "cuda/driver_functions.h"
 #include "cuda/streams.h"
 #include "kernels/grid.h"
 #include "kernels/host_tables.h"
 #include "kernels/layouts.h"
+#include "kernels/module_variables.h"
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
 #include "residency/graph_memory.h"
@@ -448,6 +450,12 @@ static void executable_goes(CUgraphExec executable)
     ps_graph_memory_executable_goes(executable);
 }
 
+static void module_gone(const void *module)
+{
+    ps_layouts_module_gone();
+    ps_module_variables_gone(module);
+}
+
 /* The meaning of calls of which only the end matters. */
 static void nothing(const void *parameters)
 {
@@ -494,6 +502,26 @@ static void instantiated(CUgraphExec executable, CUgraph graph, unsigned long lo
     ps_graph_memory_instantiated(graph, executable, (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0);
 }
 
+/* Notes a variable. A call that did not ask for its size may be asked again for that. */
+static void found_in_module(const cuModuleGetGlobal_v2_params *p)
+{
+    __typeof__(&cuModuleGetGlobal_v2) real =
+        (__typeof__(real))ps_driver_function(PS_DRIVER_FUNCTION_cuModuleGetGlobal_v2);
+    size_t bytes = p->bytes ? *p->bytes : 0;
+
+    if (p->dptr && (bytes || (real && real(NULL, &bytes, p->hmod, p->name) == CUDA_SUCCESS)))
+        ps_module_variables_found(p->hmod, *p->dptr, bytes);
+}
+
+static void found_in_library(const cuLibraryGetGlobal_params *p)
+{
+    __typeof__(&cuLibraryGetGlobal) real = (__typeof__(real))ps_driver_function(PS_DRIVER_FUNCTION_cuLibraryGetGlobal);
+    size_t bytes = p->bytes ? *p->bytes : 0;
+
+    if (p->dptr && (bytes || (real && real(NULL, &bytes, p->library, p->name) == CUDA_SUCCESS)))
+        ps_module_variables_found(p->library, *p->dptr, bytes);
+}
+
 /* Calls whose meaning shows when they are over. */
 static void succeeded(CUpti_CallbackId id, const void *parameters)
 {
@@ -527,6 +555,8 @@ static void succeeded(CUpti_CallbackId id, const void *parameters)
                 ps_graph_addresses_changed(p->hGraphExec, p->hNode, p->memsetParams->dst, 0))
         CHANGED(cuGraphExecBatchMemOpNodeSetParams, ps_graph_values_changed(p->hGraphExec, p->hNode, p->nodeParams))
         CHANGED(cuGraphExecNodeSetParams, change_node(p->hGraphExec, p->hNode, p->nodeParams))
+        CHANGED(cuModuleGetGlobal_v2, found_in_module(p))
+        CHANGED(cuLibraryGetGlobal, found_in_library(p))
         CHANGED(cuGraphClone, ps_graph_holds(*p->phGraphClone, p->originalGraph))
         CHANGED(cuGraphAddChildGraphNode, ps_graph_holds(p->hGraph, p->childGraph))
         CHANGED(cuGraphAddNode, node_added(p->hGraph, *p->phGraphNode, p->nodeParams))

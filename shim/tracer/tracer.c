@@ -250,6 +250,17 @@ static void note_tables(struct access *a, const struct ps_layout *layout, void *
                             parameters, extra, note_table, a);
 }
 
+/*
+ * Names the spans that tables in variables of modules name. Any kernel may read such a variable,
+ * unless it is known to read no memory but what it is given.
+ */
+static void note_variables(struct access *a)
+{
+    if (!a->finds_none && atomic_load_explicit(&ps_pointer_tables_in_variables, memory_order_relaxed) &&
+        ps_ordering_rule(TABLE_NAMES_SPANS))
+        ps_pointer_tables_name_of_variables(note_unit, a);
+}
+
 static void note_graph_memory(void *uses, CUdeviceptr word, size_t bytes)
 {
     (void)bytes;
@@ -324,6 +335,7 @@ void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameter
         if (others && !a->finds_none && (a->count || a->in_blocks.count))
             ps_made_tables_begin(&a->made, function, layout, parameters, extra);
         note_tables(a, layout, parameters, extra);
+        note_variables(a);
         note_use_of_graph_memory(a, layout, parameters, extra);
         ps_host_tables_name(layout, parameters, extra, note_unit, a);
         return;
@@ -343,6 +355,7 @@ void ps_tracer_graph(CUgraphExec executable)
         return;
     ps_launches_under_way_begins();
     a->kind.fingerprint = (uint64_t)(uintptr_t)executable * 0x9E3779B97F4A7C15u;
+    note_variables(a); /* as they are now: kernels of the graph may read them when it runs */
     if (!ps_ordering_rule(GRAPH_NAMES_SPANS) || ps_graph_name(executable, note_unit, a))
         return;
     ps_count(graph_launches_unknown);

@@ -16,6 +16,8 @@
 #include "hostile_process.h"
 #include "hostile_tables.h"
 
+#include "hostile_modules.h"
+
 static const struct hostile_case cases[] = {
     {"interior-free", case_interior_free, "cudaFree of addresses inside an allocation"},
     {"unknown-free", case_unknown_free, "cudaFree of addresses that were never allocated, and of null"},
@@ -45,6 +47,8 @@ static const struct hostile_case cases[] = {
     {"table-graph", case_table_graph, "a kernel in a graph that is given a table"},
     {"table-graph-memory", case_table_graph_memory, "the same, where the graph copies the table to memory of its own"},
     {"tensor-map", case_tensor_map, "tensor maps by value and in device memory"},
+    {"module-table", case_module_table, "a table in a variable of the module, which no parameter names"},
+    {"module-table-graph", case_module_table_graph, "the same, read by a kernel of a graph"},
     {"texture", case_texture, "textures over spans"},
     {"copies", case_copies, "copies and memsets in every direction"},
     {"copies-ahead", case_copies_ahead, "copies that may read their source ahead of stream order"},
@@ -106,7 +110,7 @@ static bool read_count(const char *text, size_t most, size_t *count)
 
 int main(int argc, char **argv)
 {
-    const struct hostile_case *chosen[8] = {};
+    const struct hostile_case *chosen[16] = {};
     size_t chosen_count = 0, mebibytes = span_bytes >> 20;
 
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {

@@ -258,6 +258,8 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
     trainers_need FREED_TABLE_STAYS 30-60 hostile-freed-table
     moment_needs FREED_TABLE_STAYS reload-beside-table
     trainers_need TABLE_NAMES_SPANS 30-60 hostile-table-graph
+    trainers_need TABLE_NAMES_SPANS 30-60 hostile-module-table
+    trainers_need TABLE_NAMES_SPANS 30-60 hostile-module-table-graph
 }
 
 @test "memory under a texture stays where it is" {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # Pointer tables in device memory, tensor maps among them: addresses copied there from the host are
-# known, and a launch that is given such a table is an access to the spans that it names.
+# known, and a launch that is given such a table is an access to the spans that it names. Tables in
+# variables of modules, which no parameter shows, are accesses of every launch.
 # tests/bats/memory/ordering-rules.bats has these cases fail without that rule.
 # tests/unit/kernels/test_pointer_tables.c checks the kept tables.
 
@@ -17,7 +18,7 @@ setup() {
     while IFS=: read -r case budget guard tracer; do
         hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
         { goes_on && sound untouched && said_with_room && counted pointer_tables; } || { echo "$case under $budget, $guard, $tracer" >&2 && return 1; }
-    done < <(some_of 3 {pointer-table,long-table,freed-table,table-changes,table-moves,table-graph,table-graph-memory,tensor-map}:{0,12MiB,24MiB,200MiB}:{host:hook,unmap:cupti})
+    done < <(some_of 3 {pointer-table,long-table,freed-table,table-changes,table-moves,table-graph,table-graph-memory,tensor-map,module-table,module-table-graph}:{0,12MiB,24MiB,200MiB}:{host:hook,unmap:cupti})
 }
 
 @test "every table is seen once, by either tracer, and none is forgotten too early" {
@@ -36,6 +37,10 @@ setup() {
         equal 2 "$(report pointer_tables)" "long tables"
         hostile freed-table PENSTOCK_TRACER=$tracer
         equal 6 "$(report pointer_tables)" "freed tables"
+        # Four tables in each turn, of which one is copied to its variable on the device.
+        hostile module-table PENSTOCK_TRACER=$tracer
+        equal 32 "$(report pointer_tables)" "tables in variables"
+        equal 0 "$(report pointer_tables_forgotten)" "tables forgotten"
         hostile tensor-map PENSTOCK_TRACER=$tracer
         equal 8 "$(report pointer_tables)" "tensor maps in memory"
     done

@@ -6,6 +6,7 @@
 
 #include "base/counters.h"
 #include "expect.h"
+#include "kernels/module_variables.h"
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
 
@@ -282,6 +283,52 @@ static void test_any_order(void)
     forget_all();
 }
 
+static uint64_t named_by_variables(void)
+{
+    named = 0;
+    ps_pointer_tables_name_of_variables(note, NULL);
+    return named;
+}
+
+/* Tables in variables of modules are named for every launch, whatever way they came there. */
+static void test_in_variables(void)
+{
+    const uint64_t words[] = {pointer(1), pointer(2), pointer(3)};
+    const struct ps_made_word made = {pointer(4), 0};
+    const int module[2] = {0};
+
+    write_words(0, words, 3);
+    EXPECT_U64(0, ps_pointer_tables_in_variables);
+    EXPECT_U64(0, named_by_variables());
+    ps_module_variables_found(&module[0], DEVICE + 1024, 32);
+    ps_module_variables_found(&module[0], DEVICE + 1024, 32);
+    ps_module_variables_found(&module[1], DEVICE + 2048, 8);
+    EXPECT(!ps_module_variables_touch(DEVICE + 1016, 8));
+    EXPECT(ps_module_variables_touch(DEVICE + 1016, 9));
+    EXPECT(ps_module_variables_touch(DEVICE + 1055, 8));
+    EXPECT(!ps_module_variables_touch(DEVICE + 1056, 8));
+    ps_pointer_tables_copied(DEVICE + 1032, words + 1, 16); /* from the host, into the middle */
+    EXPECT_U64(1, ps_pointer_tables_in_variables);
+    EXPECT_U64(1 << 2 | 1 << 3, named_by_variables());
+    ps_pointer_tables_moved(DEVICE + 2048, DEVICE, 8); /* from another table */
+    EXPECT_U64(2, ps_pointer_tables_in_variables);
+    EXPECT_U64(1 << 1 | 1 << 2 | 1 << 3, named_by_variables());
+    ps_pointer_tables_moved(DEVICE + 512, DEVICE + 1032, 8); /* away from one: a copy elsewhere */
+    EXPECT_U64(2, ps_pointer_tables_in_variables);
+    ps_pointer_tables_made(DEVICE + 2048, 8, &made, 1, 1); /* by a kernel that is given its place */
+    EXPECT_U64(1 << 4 | 1 << 2 | 1 << 3, named_by_variables());
+    ps_pointer_tables_overwritten(DEVICE + 1040, 8);
+    EXPECT_U64(1 << 4 | 1 << 2, named_by_variables());
+    /* The end of a module forgets its own tables alone. */
+    ps_module_variables_gone(&module[0]);
+    EXPECT_U64(1 << 4, named_by_variables());
+    ps_module_variables_gone(&module[1]);
+    EXPECT_U64(0, ps_pointer_tables_in_variables);
+    ps_pointer_tables_copied(DEVICE + 1032, words, 16);
+    EXPECT_U64(0, named_by_variables());
+    forget_all();
+}
+
 int main(void)
 {
     make_reservation();
@@ -293,6 +340,7 @@ int main(void)
     test_made();
     test_too_many_copied_on();
     test_too_many();
+    test_in_variables();
     test_any_order();
     return expect_status();
 }

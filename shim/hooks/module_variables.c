@@ -1,0 +1,49 @@
+/*
+ * Look-ups of a variable's place. Any copy to the variable follows one: by the program, or by the
+ * runtime, which has the driver's function from a look-up that is answered with ours.
+ */
+#include "kernels/module_variables.h"
+
+#include "cuda/driver.h"
+#include "hooks/hooks.h"
+
+/* A program may ask for the place or for the size alone; the table of variables needs both. */
+PS_EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name)
+{
+    __typeof__(&cuModuleGetGlobal_v2) real = PS_REAL_CUDA(cuModuleGetGlobal_v2);
+    CUdeviceptr start = 0;
+    size_t size = 0;
+
+    if (!real)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (!address)
+        return real(NULL, bytes, module, name);
+    CUresult result = real(&start, &size, module, name);
+    if (result != CUDA_SUCCESS)
+        return result;
+    ps_module_variables_found(module, start, size);
+    *address = start;
+    if (bytes)
+        *bytes = size;
+    return result;
+}
+
+PS_EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name)
+{
+    __typeof__(&cuLibraryGetGlobal) real = PS_REAL_CUDA(cuLibraryGetGlobal);
+    CUdeviceptr start = 0;
+    size_t size = 0;
+
+    if (!real)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (!address)
+        return real(NULL, bytes, library, name);
+    CUresult result = real(&start, &size, library, name);
+    if (result != CUDA_SUCCESS)
+        return result;
+    ps_module_variables_found(library, start, size);
+    *address = start;
+    if (bytes)
+        *bytes = size;
+    return result;
+}

@@ -1,0 +1,26 @@
+/*
+ * Variables of modules (__device__, __constant__) whose place the program or its runtime has asked
+ * for. A kernel reads such a variable without being given its address. So a pointer table in one is
+ * used by kernels whose parameters lead to no table (pointer_tables.h).
+ *
+ * A variable is known from the look-up of its place on. No copy can reach it before. It is
+ * forgotten with its module. With PENSTOCK_TRACER=cupti the runtime's look-ups are seen through
+ * CUPTI alone, from the start of tracing on. Any thread; a leaf lock.
+ */
+#ifndef PS_MODULE_VARIABLES_H
+#define PS_MODULE_VARIABLES_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The module or library has a variable there. One that is known is only noted once. */
+void ps_module_variables_found(const void *module, CUdeviceptr start, size_t bytes);
+
+/* Returns whether the range reaches into a known variable. */
+bool ps_module_variables_touch(CUdeviceptr start, size_t bytes);
+
+/* The module or library is unloaded: its variables, and the tables in them, are forgotten. */
+void ps_module_variables_gone(const void *module);
+
+#endif

@@ -1,0 +1,124 @@
+/*
+ * Cases of `hostile`: memory that kernels find through variables of the module, and streams of
+ * green contexts. Part of hostile.cu, after hostile_tables.h.
+ */
+#ifndef PENSTOCK_SAMPLES_HOSTILE_MODULES_H
+#define PENSTOCK_SAMPLES_HOSTILE_MODULES_H
+
+/* Addresses of spans that no parameter names, nor leads to. */
+__device__ const uint32_t *spans_in_variable[8];
+__constant__ const uint32_t *span_in_constant;
+
+KERNEL(gather_by_variable, (uint32_t *__restrict__ out, size_t pointers, size_t word), (out, pointers, word))
+{
+    FOR_EACH_ITEM (i, pointers)
+        out[i] = VARIABLE(spans_in_variable)[i][word];
+}
+
+KERNEL(copy_by_constant, (uint32_t *__restrict__ out, size_t count), (out, count))
+{
+    FOR_EACH_ITEM (i, count)
+        out[i] = VARIABLE(span_in_constant)[i];
+}
+
+static void expect_gathered_words(const struct span_set *set, const uint32_t *out, const size_t *span, size_t pointers,
+                                  const char *what)
+{
+    uint32_t host[8];
+    size_t wrong = 0;
+
+    CHECK(cudaMemcpyAsync(host, out, pointers * sizeof(*host), cudaMemcpyDeviceToHost, set->stream));
+    CHECK(cudaStreamSynchronize(set->stream));
+    for (size_t i = 0; i < pointers; i++)
+        wrong += host[i] != word_at(static_cast<uint32_t>(span[i]), 5);
+    expect(wrong == 0, "%s: %zu of %zu words are wrong", what, wrong, pointers);
+}
+
+/* out[i] must be the first word of span span[i], which the variable names. */
+static void expect_through_variable(const struct span_set *set, uint32_t *out, const size_t *span, size_t pointers,
+                                    const char *what)
+{
+    crowd_out(set);
+    LAUNCH(set->stream, pointers, gather_by_variable, out, pointers, 5);
+    expect_gathered_words(set, out, span, pointers, what);
+}
+
+static void case_module_table(void)
+{
+    struct span_set set = new_span_set();
+    uint32_t *out = new_span();
+    const uint32_t **pinned = nullptr, **table = nullptr;
+
+    CHECK(cudaMallocHost(&pinned, 4 * sizeof(*pinned)));
+    CHECK(cudaMalloc(&table, 4 * sizeof(*table)));
+    for (size_t turn = 0; turn < span_count; turn++) {
+        size_t span[4];
+        const uint32_t *one;
+
+        for (size_t i = 0; i < 4; i++) {
+            span[i] = (turn + i) % span_count;
+            pinned[i] = set.span[span[i]];
+        }
+        CHECK(cudaMemcpyToSymbolAsync(spans_in_variable, pinned, 4 * sizeof(*pinned), 0, cudaMemcpyHostToDevice,
+                                      set.stream));
+        expect_through_variable(&set, out, span, 4, "a table in a variable");
+        expect_through_variable(&set, out, span, 4, "the same table, used again");
+        /* One pointer in its middle, by a synchronous call. */
+        span[2] = (turn + 5) % span_count;
+        one = set.span[span[2]];
+        CHECK(cudaMemcpyToSymbol(spans_in_variable, &one, sizeof(one), 2 * sizeof(one)));
+        expect_through_variable(&set, out, span, 4, "a table in a variable, changed in its middle");
+        /* A table that is copied there on the device. */
+        for (size_t i = 0; i < 4; i++) {
+            span[i] = (turn + 3 * i) % span_count;
+            pinned[i] = set.span[span[i]];
+        }
+        CHECK(cudaMemcpyAsync(table, pinned, 4 * sizeof(*table), cudaMemcpyHostToDevice, set.stream));
+        CHECK(cudaMemcpyToSymbolAsync(spans_in_variable, table, 4 * sizeof(*table), 0, cudaMemcpyDeviceToDevice,
+                                      set.stream));
+        expect_through_variable(&set, out, span, 4, "a table that was copied to a variable on the device");
+        /* And one pointer among the constants. */
+        one = set.span[turn];
+        CHECK(cudaMemcpyToSymbolAsync(span_in_constant, &one, sizeof(one), 0, cudaMemcpyHostToDevice, set.stream));
+        crowd_out(&set);
+        LAUNCH(set.stream, span_words(), copy_by_constant, out, span_words());
+        expect_words(out, static_cast<uint32_t>(turn), 0, span_words(), set.stream, "a span that a constant names");
+    }
+    CHECK(cudaFreeHost(pinned));
+    CHECK(cudaFree(table));
+    CHECK(cudaFree(out));
+    check_and_free_spans(&set, "after tables in variables");
+}
+
+/* A graph's kernel reads the variable as it is when the graph is launched. */
+static void case_module_table_graph(void)
+{
+    struct span_set set = new_span_set();
+    uint32_t *out = new_span();
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+
+    CHECK(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
+    LAUNCH(set.stream, 4, gather_by_variable, out, 4, 5);
+    CHECK(cudaStreamEndCapture(set.stream, &graph));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    for (size_t turn = 0; turn < span_count; turn++) {
+        size_t span[4];
+        const uint32_t *table[4];
+
+        for (size_t i = 0; i < 4; i++) {
+            span[i] = (turn + 2 * i) % span_count;
+            table[i] = set.span[span[i]];
+        }
+        CHECK(cudaMemcpyToSymbolAsync(spans_in_variable, table, sizeof(table), 0, cudaMemcpyHostToDevice, set.stream));
+        crowd_out(&set);
+        CHECK(cudaGraphLaunch(executable, set.stream));
+        expect_gathered_words(&set, out, span, 4, "a table in a variable that a graph's kernel reads");
+    }
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaFree(out));
+    check_and_free_spans(&set, "after tables in variables and graphs");
+}
+
+#endif
