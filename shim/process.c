@@ -21,6 +21,7 @@
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
+#include "cuda/green_contexts.h"
 #include "cuda/helper_thread.h"
 #include "cuda/runtime.h"
 #include "memory/budget.h"
@@ -130,7 +131,7 @@ static bool traces_at_once(void)
 }
 
 /* Sets up the thread's current device, in its current context. Returns 0 or -errno. */
-static int set_up_device(const char **why)
+static int set_up_device_here(const char **why)
 {
     int r = ps_device_open(why);
 
@@ -172,6 +173,22 @@ static int set_up_device(const char **why)
                 ps_bytes_text(ps_device.total_bytes).text, ps_bytes_text(ps_settings.min_span).text,
                 ps_bytes_text(ps_device.granularity).text);
     return 0;
+}
+
+/* The same, in the primary context if a green context is current. The green one may go first. */
+static int set_up_device(const char **why)
+{
+    CUcontext now = NULL, primary = NULL, ours;
+    bool pushed = false;
+
+    if (ps_green_contexts_exist() && ps_cu.cuCtxGetCurrent(&now) == CUDA_SUCCESS)
+        primary = ps_green_contexts_primary(now);
+    if (primary != now)
+        pushed = ps_cu.cuCtxPushCurrent(primary) == CUDA_SUCCESS;
+    int r = set_up_device_here(why);
+    if (pushed)
+        ps_cu.cuCtxPopCurrent(&ours);
+    return r;
 }
 
 static int set_up(const char **why)
@@ -290,6 +307,7 @@ static void begin_further_device(void)
 
     if (ps_cu.cuCtxGetCurrent(&context) != CUDA_SUCCESS || ps_cu.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         return;
+    context = ps_green_contexts_primary(context);
     if (ps_devices_find((int)device, &number)) {
         ps_devices_refuse(context);
         ps_log_info(

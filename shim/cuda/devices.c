@@ -7,6 +7,7 @@
 
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
+#include "cuda/green_contexts.h"
 
 /* The linker's names for the ends of the section of per_device.h. */
 extern char first_start[] __asm__("__start_ps_per_device") __attribute__((visibility("hidden")));
@@ -119,6 +120,7 @@ enum ps_devices_current ps_devices_enter_current(void)
 
     if (ps_cu.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context)
         return PS_DEVICES_REFUSED;
+    context = ps_green_contexts_primary(context);
     if (!ps_devices_several)
         return context == ps_device.context ? PS_DEVICES_MANAGED : PS_DEVICES_REFUSED;
     unsigned i = find(context);

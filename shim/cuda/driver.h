@@ -78,6 +78,7 @@
     PS_DRIVER_OPTIONAL(cuDevicePrimaryCtxGetState)                                                                     \
     PS_DRIVER_OPTIONAL(cuDevicePrimaryCtxRetain)                                                                       \
     PS_DRIVER_OPTIONAL(cuDevicePrimaryCtxRelease)                                                                      \
+    PS_DRIVER_OPTIONAL(cuCtxFromGreenCtx)                                                                              \
     PS_DRIVER_OPTIONAL(cuDeviceGetDefaultMemPool)                                                                      \
     PS_DRIVER_OPTIONAL(cuDeviceGetMemPool)                                                                             \
     PS_DRIVER_OPTIONAL(cuMemFreeAsync)                                                                                 \

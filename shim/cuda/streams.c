@@ -12,6 +12,7 @@
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
+#include "cuda/green_contexts.h"
 #include "cuda/streams_inside.h"
 
 static struct ps_stream *_Atomic table[PS_STREAMS_MAX];
@@ -64,16 +65,17 @@ static CUcontext context_of(CUstream handle)
 
 /*
  * Makes the stream's context current. Handles of default streams mean the current context's
- * streams, and an event can be recorded only in its own context. Returns whether `leave` must undo
- * it.
+ * streams, and an event can be recorded only in its own context. For another stream of a green
+ * context the primary context serves: the green one may be current to one thread only. Returns
+ * whether `leave` must undo it.
  */
 static bool enter(const struct ps_stream *s)
 {
-    CUcontext now = NULL;
+    CUcontext now = NULL, its = is_default(s->handle) ? s->context : ps_green_contexts_primary(s->context);
 
-    if (!s->context || (ps_cu.cuCtxGetCurrent(&now) == CUDA_SUCCESS && now == s->context))
+    if (!its || (ps_cu.cuCtxGetCurrent(&now) == CUDA_SUCCESS && now == its))
         return false;
-    return ps_cu.cuCtxPushCurrent(s->context) == CUDA_SUCCESS;
+    return ps_cu.cuCtxPushCurrent(its) == CUDA_SUCCESS;
 }
 
 static void leave(bool entered)
@@ -86,7 +88,7 @@ static void leave(bool entered)
 
 bool ps_stream_is_foreign(const struct ps_stream *stream)
 {
-    return ps_devices_several && stream->context && stream->context != ps_device.context;
+    return ps_devices_several && stream->context && ps_green_contexts_primary(stream->context) != ps_device.context;
 }
 
 static struct ps_stream *search(CUstream handle, CUcontext context, bool per_thread)

@@ -7,6 +7,7 @@
 #include "cuda/capture.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
+#include "cuda/green_contexts.h"
 #include "cuda/driver.h"
 #include "cuda/driver_functions.h"
 #include "cuda/streams.h"
@@ -291,6 +292,43 @@ PS_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     bool was_ours = is_our_primary(device);
     CUresult result = real_function ? real_function(device) : CUDA_ERROR_NOT_INITIALIZED;
 
+    if (was_ours && result == CUDA_SUCCESS && !ps_devices_primary_is_there(device))
+        ps_process_stand_aside(NULL);
+    return result;
+}
+
+PS_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resource, CUdevice device, unsigned int flags)
+{
+    __typeof__(&cuGreenCtxCreate) real_function = REAL(cuGreenCtxCreate);
+    CUresult result = real_function ? real_function(green, resource, device, flags) : CUDA_ERROR_NOT_SUPPORTED;
+
+    if (result == CUDA_SUCCESS && !ps_inside) {
+        ps_inside++;
+        ps_green_contexts_made(*green, device);
+        ps_inside--;
+    }
+    return result;
+}
+
+/*
+ * The green context's default stream goes away, and streams of it that the program left. It may
+ * hold the last retain of the primary context.
+ */
+PS_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
+{
+    __typeof__(&cuGreenCtxDestroy) real_function = REAL(cuGreenCtxDestroy);
+    CUdevice device = 0;
+    const bool is_known = !ps_inside && ps_green_contexts_device(green, &device);
+    const bool was_ours = is_known && is_our_primary(device);
+
+    if (was_ours) {
+        ps_inside++;
+        ps_streams_end_context(ps_green_contexts_context(green));
+        ps_inside--;
+    }
+    CUresult result = real_function ? real_function(green) : CUDA_ERROR_NOT_SUPPORTED;
+    if (is_known && result == CUDA_SUCCESS)
+        ps_green_contexts_gone(green);
     if (was_ours && result == CUDA_SUCCESS && !ps_devices_primary_is_there(device))
         ps_process_stand_aside(NULL);
     return result;

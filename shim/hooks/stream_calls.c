@@ -11,6 +11,7 @@
 #include "cuda/devices.h"
 #include "cuda/driver.h"
 #include "cuda/driver_functions.h"
+#include "cuda/green_contexts.h"
 #include "cuda/runtime.h"
 #include "cuda/streams.h"
 #include "hooks/hooks.h"
@@ -63,8 +64,8 @@ static void begin_wait_for_device(struct device_wait *wait)
 
     wait->is_seen = wait->held = false;
     if (ps_inside || !ps_process_has_begun() || !ps_tracing_is_on() || ps_capture_anywhere() ||
-        ps_devices_enter_current() != PS_DEVICES_MANAGED)
-        return;
+        ps_devices_enter_current() != PS_DEVICES_MANAGED || ps_green_contexts_is_current())
+        return; /* a wait for a green context is for no other streams */
     ps_inside++;
     wait->is_seen = true;
     wait->held = ps_eviction_are_there_copies();

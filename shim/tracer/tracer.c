@@ -13,6 +13,7 @@
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
+#include "cuda/green_contexts.h"
 #include "cuda/helper_thread.h"
 #include "cuda/managed_context.h"
 #include "kernels/grid.h"
@@ -434,7 +435,8 @@ static void part_by_device(struct access *a)
  */
 static void at_each_device(struct access *a, void (*act)(struct access *a, struct part *part))
 {
-    const bool is_there = a->kind.is_kernel && !ps_devices_several && a->stream->context == ps_device.context;
+    const bool is_there = a->kind.is_kernel && !ps_devices_several && !ps_green_contexts_exist() &&
+                          a->stream->context == ps_device.context;
     struct ps_managed_context context;
 
     for (unsigned i = 0; i < a->parts; i++) {

@@ -121,4 +121,149 @@ static void case_module_table_graph(void)
     check_and_free_spans(&set, "after tables in variables and graphs");
 }
 
+/* ---- green contexts ---- */
+
+/* A function of the driver, or NULL with a driver that lacks it. */
+template <typename Function> static Function driver_call(const char *name)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+
+    return reinterpret_cast<Function>(driver != nullptr ? dlsym(driver, name) : nullptr);
+}
+
+#define DRIVER(name, ...)                                                                                              \
+    do {                                                                                                               \
+        const auto call_ = driver_call<__typeof__(&name)>(#name);                                                      \
+        const CUresult result_ = call_ != nullptr ? call_(__VA_ARGS__) : CUDA_ERROR_NOT_SUPPORTED;                     \
+        if (result_ == CUDA_ERROR_NOT_SUPPORTED) {                                                                     \
+            printf("skip: %s is not supported\n", #name);                                                              \
+            exit(EXIT_SKIP);                                                                                           \
+        }                                                                                                              \
+        REQUIRE(result_ == CUDA_SUCCESS, "%s: error %d", #name, static_cast<int>(result_));                            \
+    } while (0)
+
+/* Makes a green context of eight multiprocessors. The device's primary context must exist. */
+static CUgreenCtx new_green_context(CUcontext *context)
+{
+    CUdevResource all, part;
+    CUdevResourceDesc descriptor;
+    CUgreenCtx green = nullptr;
+    unsigned groups = 1;
+
+    CHECK(cudaFree(nullptr));
+    DRIVER(cuDeviceGetDevResource, 0, &all, CU_DEV_RESOURCE_TYPE_SM);
+    DRIVER(cuDevSmResourceSplitByCount, &part, &groups, &all, nullptr, 0, 8);
+    DRIVER(cuDevResourceGenerateDesc, &descriptor, &part, 1);
+    DRIVER(cuGreenCtxCreate, &green, descriptor, 0, CU_GREEN_CTX_DEFAULT_STREAM);
+    DRIVER(cuCtxFromGreenCtx, context, green);
+    return green;
+}
+
+/* Uses every span on the stream, twice. The words end as they began. */
+static void use_spans(const struct span_set *set, cudaStream_t stream)
+{
+    for (size_t round = 0; round < 2; round++)
+        for (size_t i = 0; i < span_count; i++) {
+            LAUNCH(stream, span_words(), add_to_words, set->span[i], 1, span_words());
+            LAUNCH(stream, span_words(), add_to_words, set->span[around(i + 3)], 0xffffffff, span_words());
+        }
+}
+
+/*
+ * Spans of the primary context are used and freed on streams of a green context. Then that context
+ * goes away, and the spans are used on.
+ */
+static void case_green_streams(void)
+{
+    struct span_set set = new_span_set();
+    CUcontext context;
+    CUgreenCtx green = new_green_context(&context);
+    cudaStream_t stream[2];
+    uint32_t *other = nullptr;
+
+    CHECK(cudaStreamSynchronize(set.stream));
+    for (auto &each : stream)
+        DRIVER(cuGreenCtxStreamCreate, &each, green, CU_STREAM_NON_BLOCKING, 0);
+    for (size_t turn = 0; turn < span_count; turn++) {
+        use_spans(&set, stream[turn % 2]);
+        CHECK(cudaMallocAsync(&other, span_bytes, stream[turn % 2]));
+        LAUNCH(stream[turn % 2], span_words(), fill_words, other, 9, 0, span_words());
+        expect_words(other, 9, 0, span_words(), stream[turn % 2], "a span that was allocated on a green stream");
+        CHECK(cudaFreeAsync(other, stream[turn % 2]));
+        CHECK(cudaStreamSynchronize(stream[turn % 2]));
+    }
+    use_spans(&set, stream[0]);
+    CHECK(cudaDeviceSynchronize());
+    for (auto &each : stream)
+        CHECK(cudaStreamDestroy(each));
+    DRIVER(cuGreenCtxDestroy, green);
+    use_spans(&set, set.stream);
+    check_and_free_spans(&set, "after green streams");
+}
+
+/*
+ * A green context is current: it allocates the spans and uses them on its default stream. Waits for
+ * it leave other streams alone. `first`: no memory was allocated before.
+ */
+static void green_is_current(bool first)
+{
+    uint32_t *before = first ? nullptr : new_span();
+    CUcontext context, popped;
+    CUgreenCtx green = new_green_context(&context);
+    cudaStream_t ordinary;
+    uint32_t *gate = nullptr;
+
+    CHECK(cudaMallocHost(&gate, sizeof(*gate)));
+    *gate = 0;
+    CHECK(cudaStreamCreateWithFlags(&ordinary, cudaStreamNonBlocking));
+    DRIVER(cuCtxPushCurrent_v2, context);
+    struct span_set set = new_span_set();
+    CHECK(cudaStreamSynchronize(set.stream));
+    for (size_t turn = 0; turn < span_count; turn++) {
+        use_spans(&set, nullptr);
+        CHECK(cudaDeviceSynchronize()); /* for the green context alone */
+        /* The other stream goes on only after the wait. */
+        DRIVER(cuStreamWaitValue32_v2, ordinary, reinterpret_cast<CUdeviceptr>(gate), static_cast<uint32_t>(turn + 1),
+               CU_STREAM_WAIT_VALUE_GEQ);
+        LAUNCH(ordinary, span_words(), add_to_words, set.span[turn], 0, span_words());
+        CHECK(cudaDeviceSynchronize());
+        __atomic_store_n(gate, static_cast<uint32_t>(turn + 1), __ATOMIC_SEQ_CST);
+        CHECK(cudaStreamSynchronize(ordinary));
+        /* Its work is under way behind the wait, on spans that must stay meanwhile. */
+        for (size_t i = 0; i < span_count / 2; i++)
+            LAUNCH(ordinary, span_words(), add_to_words, set.span[i], 1, span_words());
+        CHECK(cudaDeviceSynchronize());
+        for (size_t i = span_count / 2; i < span_count; i++)
+            LAUNCH(nullptr, span_words(), add_to_words, set.span[i], 1, span_words());
+        CHECK(cudaStreamSynchronize(ordinary));
+        for (auto each : set.span)
+            if (each != nullptr)
+                LAUNCH(nullptr, span_words(), add_to_words, each, 0xffffffff, span_words());
+        CHECK(cudaDeviceSynchronize());
+    }
+    check_and_free_spans(&set, "after use on a green context's default stream");
+    set = new_span_set();
+    CHECK(cudaStreamSynchronize(set.stream));
+    CHECK(cudaStreamDestroy(set.stream));
+    use_spans(&set, nullptr);
+    CHECK(cudaDeviceSynchronize());
+    DRIVER(cuCtxPopCurrent_v2, &popped);
+    DRIVER(cuGreenCtxDestroy, green);
+    set.stream = ordinary;
+    use_spans(&set, set.stream);
+    check_and_free_spans(&set, "after the green context that allocated them");
+    CHECK(cudaFreeHost(gate));
+    CHECK(cudaFree(before));
+}
+
+static void case_green_current(void)
+{
+    green_is_current(false);
+}
+
+static void case_green_first(void)
+{
+    green_is_current(true);
+}
+
 #endif
