@@ -142,8 +142,17 @@ const char *ps_layouts_kernel_name(CUfunction function)
 }
 
 /*
+ * Whether a list of parameters is whole. The call for the parameter behind the last one is refused
+ * with this result. After another one the driver may know more of them.
+ */
+static bool is_whole(CUresult result, int n)
+{
+    return result == CUDA_ERROR_INVALID_VALUE || n == PS_KERNEL_PARAMS_COUNT_MAX;
+}
+
+/*
  * Asks the driver for the sizes of the parameters. `size` has room for PS_KERNEL_PARAMS_COUNT_MAX.
- * Returns the number of parameters, or -1 if the driver does not know.
+ * Returns the number of parameters, or -1 if the driver does not know, or fails.
  */
 static int ask_driver(CUfunction function, uint32_t *size)
 {
@@ -152,29 +161,27 @@ static int ask_driver(CUfunction function, uint32_t *size)
 
     /*
      * A launch's handle is a CUkernel for most kernels and a CUfunction for some; each call refuses
-     * the other (shim/README.md#tracing).
+     * the other (shim/README.md#tracing). A list without parameters may be such a refusal. For a
+     * handle of the other sort the name is refused, too.
      */
     if (ps_cu.cuKernelGetParamInfo) {
-        CUresult r;
+        CUresult r = CUDA_SUCCESS;
+        const char *name = NULL;
         while (n < PS_KERNEL_PARAMS_COUNT_MAX &&
                (r = ps_cu.cuKernelGetParamInfo((CUkernel)function, (size_t)n, &offset, &bytes)) == CUDA_SUCCESS)
             size[n++] = (uint32_t)bytes;
-        if (n || r == CUDA_ERROR_INVALID_VALUE) {
-            /*
-             * Either the kernel has no parameters, or this is no CUkernel. For a handle of the
-             * other sort the name is refused.
-             */
-            const char *name = NULL;
-            if (n || (ps_cu.cuKernelGetName && ps_cu.cuKernelGetName(&name, (CUkernel)function) == CUDA_SUCCESS))
-                return n;
-        }
+        if (n)
+            return is_whole(r, n) ? n : -1;
+        if (is_whole(r, n) && ps_cu.cuKernelGetName && ps_cu.cuKernelGetName(&name, (CUkernel)function) == CUDA_SUCCESS)
+            return 0;
     }
     if (ps_cu.cuFuncGetParamInfo) {
-        CUresult r;
+        CUresult r = CUDA_SUCCESS;
+        const char *name = NULL;
         while (n < PS_KERNEL_PARAMS_COUNT_MAX &&
                (r = ps_cu.cuFuncGetParamInfo(function, (size_t)n, &offset, &bytes)) == CUDA_SUCCESS)
             size[n++] = (uint32_t)bytes;
-        if (n || r == CUDA_ERROR_INVALID_VALUE)
+        if (is_whole(r, n) && (n || !ps_cu.cuFuncGetName || ps_cu.cuFuncGetName(&name, function) == CUDA_SUCCESS))
             return n;
     }
     return -1;

@@ -37,7 +37,7 @@ tiny_mlp() { run_sim "$@" "$SAMPLES/mlp" --layers=3 --batch=64 --width=16 --step
     requires plain
     local others
     others=$(nm -D --defined-only "$SIM/libcuda.so.1" | awk '{ print $3 }' | grep -vE '^cu[A-Z]' | sort | tr '\n' ' ')
-    equal 'cudasim_count_runtime_call cudasim_graph_launch cudasim_register_image cudasim_register_kernel cudasim_set_callback_sink cudasim_texture cudasim_variable ' "$others" "other exports"
+    equal 'cudasim_count_runtime_call cudasim_graph_launch cudasim_graph_set_conditional cudasim_register_image cudasim_register_kernel cudasim_set_callback_sink cudasim_texture cudasim_variable ' "$others" "other exports"
 }
 
 @test "a trainer computes the same under both schedulers and any seed" {

@@ -18,7 +18,8 @@
 #define THREADS 4
 
 static _Atomic unsigned asked;
-static unsigned era; /* decides which kernel a handle means */
+static unsigned era;               /* decides which kernel a handle means */
+static size_t fails_at = SIZE_MAX; /* the parameter at which the next call for it fails */
 
 /* Returns a kind with one to five parameters, whose sizes identify it. */
 static unsigned kind_of(CUfunction function)
@@ -31,6 +32,10 @@ static CUresult CUDAAPI stub_param_info(CUkernel kernel, size_t index, size_t *o
     const unsigned kind = kind_of((CUfunction)kernel);
 
     asked += !index;
+    if (index == fails_at) {
+        fails_at = SIZE_MAX;
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     if (index > kind)
         return CUDA_ERROR_INVALID_VALUE;
     *offset = 0;
@@ -70,6 +75,18 @@ static unsigned asked_for(unsigned i)
 
     EXPECT(found_right(i));
     return asked - before;
+}
+
+/* A failure is no end of the parameters. The next launch asks again. */
+static void test_the_driver_fails(void)
+{
+    for (unsigned i = 0; i < 5; i++)
+        for (size_t at = 0; at <= kind_of(handle(i)) + 1u; at++) {
+            ps_layouts_module_gone();
+            fails_at = at;
+            EXPECT(!ps_layout_of(handle(i)));
+            EXPECT_INT(1, asked_for(i));
+        }
 }
 
 static void test_asked_once(void)
@@ -164,6 +181,7 @@ int main(void)
 {
     ps_cu.cuKernelGetParamInfo = stub_param_info;
     ps_cu.cuKernelGetName = stub_name;
+    test_the_driver_fails();
     test_asked_once();
     test_module_gone();
     test_handles_come_and_go();
