@@ -7,7 +7,22 @@
 #include "cuda/driver.h"
 #include "hooks/hooks.h"
 
-/* A program may ask for the place or for the size alone; the table of variables needs both. */
+/*
+ * Ends a look-up that found `size` bytes at `start`, or failed. The program may ask for the place
+ * alone; the list of variables needs both.
+ */
+static CUresult looked_up(CUresult result, const void *module, CUdeviceptr start, size_t size, CUdeviceptr *address,
+                          size_t *bytes)
+{
+    if (result != CUDA_SUCCESS)
+        return result;
+    ps_module_variables_found(module, start, size);
+    *address = start;
+    if (bytes)
+        *bytes = size;
+    return result;
+}
+
 PS_EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name)
 {
     __typeof__(&cuModuleGetGlobal_v2) real = PS_REAL_CUDA(cuModuleGetGlobal_v2);
@@ -18,14 +33,8 @@ PS_EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUm
         return CUDA_ERROR_NOT_INITIALIZED;
     if (!address)
         return real(NULL, bytes, module, name);
-    CUresult result = real(&start, &size, module, name);
-    if (result != CUDA_SUCCESS)
-        return result;
-    ps_module_variables_found(module, start, size);
-    *address = start;
-    if (bytes)
-        *bytes = size;
-    return result;
+    const CUresult result = real(&start, &size, module, name);
+    return looked_up(result, module, start, size, address, bytes);
 }
 
 PS_EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name)
@@ -38,12 +47,6 @@ PS_EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlib
         return CUDA_ERROR_NOT_INITIALIZED;
     if (!address)
         return real(NULL, bytes, library, name);
-    CUresult result = real(&start, &size, library, name);
-    if (result != CUDA_SUCCESS)
-        return result;
-    ps_module_variables_found(library, start, size);
-    *address = start;
-    if (bytes)
-        *bytes = size;
-    return result;
+    const CUresult result = real(&start, &size, library, name);
+    return looked_up(result, library, start, size, address, bytes);
 }

@@ -43,11 +43,7 @@ atomic_size_t ps_pointer_tables_in_variables;
 static void publish(void)
 {
     CUdeviceptr start = count ? tables[0].start : 0;
-    size_t in_variables = 0;
 
-    for (size_t i = 0; i < count; i++)
-        in_variables += tables[i].in_variable;
-    atomic_store_explicit(&ps_pointer_tables_in_variables, in_variables, memory_order_relaxed);
     /*
      * A reader may find one value from before and one from after. It then finds no table, or
      * searches in vain. That is no error: nothing orders it with this change.
@@ -68,10 +64,12 @@ static void insert(size_t at, const struct table *table)
     memmove(&tables[at + 1], &tables[at], (count - at) * sizeof *tables);
     tables[at] = *table;
     count++;
+    atomic_fetch_add_explicit(&ps_pointer_tables_in_variables, table->in_variable, memory_order_relaxed);
 }
 
 static void delete_at(size_t at)
 {
+    atomic_fetch_sub_explicit(&ps_pointer_tables_in_variables, tables[at].in_variable, memory_order_relaxed);
     free(tables[at].run);
     count--;
     memmove(&tables[at], &tables[at + 1], (count - at) * sizeof *tables);

@@ -12,9 +12,9 @@
 #include "kernels/kernel_words.h"
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
-#include "tracer/graph_bodies.h"
-#include "residency/graph_pins.h"
 #include "policy/base/lower_bound.h"
+#include "residency/graph_pins.h"
+#include "tracer/graph_bodies.h"
 
 /* Graphs in nodes of graphs; deeper ones are not followed. */
 #define DEPTH_MAX 32

@@ -95,6 +95,13 @@ static inline CUresult launch_count(const struct unit_device *device, CUdevicept
     return cuLaunchKernel((CUfunction)device->count_words, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 }
 
+static inline CUgraphExec instantiate(CUgraph graph)
+{
+    CUgraphExec executable = NULL;
+    EXPECT_OK(cuGraphInstantiate(&executable, graph, 0));
+    return executable;
+}
+
 /* ---- children ---- */
 
 /*

@@ -11,28 +11,44 @@ static bool direction_is_known(enum cudaMemcpyKind kind)
     return (int)kind >= cudaMemcpyHostToHost && kind <= cudaMemcpyDefault;
 }
 
+static CUresult copy(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind)
+{
+    if (count == 0)
+        return CUDA_SUCCESS;
+    switch (kind) {
+    case cudaMemcpyHostToDevice:
+        return cuMemcpyHtoD(cudasim_device_address(dst), src, count);
+    case cudaMemcpyDeviceToHost:
+        return cuMemcpyDtoH(dst, cudasim_device_address(src), count);
+    case cudaMemcpyDeviceToDevice:
+        return cuMemcpyDtoD(cudasim_device_address(dst), cudasim_device_address(src), count);
+    default:
+        return cuMemcpy(cudasim_device_address(dst), cudasim_device_address(src), count);
+    }
+}
+
+static CUresult copy_async(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    if (count == 0)
+        return CUDA_SUCCESS;
+    switch (kind) {
+    case cudaMemcpyHostToDevice:
+        return cuMemcpyHtoDAsync(cudasim_device_address(dst), src, count, stream);
+    case cudaMemcpyDeviceToHost:
+        return cuMemcpyDtoHAsync(dst, cudasim_device_address(src), count, stream);
+    case cudaMemcpyDeviceToDevice:
+        return cuMemcpyDtoDAsync(cudasim_device_address(dst), cudasim_device_address(src), count, stream);
+    default:
+        return cuMemcpyAsync(cudasim_device_address(dst), cudasim_device_address(src), count, stream);
+    }
+}
+
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind)
 {
     CUresult result = cudasim_runtime_begin(__func__);
     if (!direction_is_known(kind))
         return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);
-    if (result != CUDA_SUCCESS || count == 0)
-        return cudasim_runtime_end(result);
-    switch (kind) {
-    case cudaMemcpyHostToDevice:
-        result = cuMemcpyHtoD(cudasim_device_address(dst), src, count);
-        break;
-    case cudaMemcpyDeviceToHost:
-        result = cuMemcpyDtoH(dst, cudasim_device_address(src), count);
-        break;
-    case cudaMemcpyDeviceToDevice:
-        result = cuMemcpyDtoD(cudasim_device_address(dst), cudasim_device_address(src), count);
-        break;
-    default:
-        result = cuMemcpy(cudasim_device_address(dst), cudasim_device_address(src), count);
-        break;
-    }
-    return cudasim_runtime_end(result);
+    return cudasim_runtime_end(result == CUDA_SUCCESS ? copy(dst, src, count, kind) : result);
 }
 
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream)
@@ -40,23 +56,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaM
     CUresult result = cudasim_runtime_begin(__func__);
     if (!direction_is_known(kind))
         return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);
-    if (result != CUDA_SUCCESS || count == 0)
-        return cudasim_runtime_end(result);
-    switch (kind) {
-    case cudaMemcpyHostToDevice:
-        result = cuMemcpyHtoDAsync(cudasim_device_address(dst), src, count, stream);
-        break;
-    case cudaMemcpyDeviceToHost:
-        result = cuMemcpyDtoHAsync(dst, cudasim_device_address(src), count, stream);
-        break;
-    case cudaMemcpyDeviceToDevice:
-        result = cuMemcpyDtoDAsync(cudasim_device_address(dst), cudasim_device_address(src), count, stream);
-        break;
-    default:
-        result = cuMemcpyAsync(cudasim_device_address(dst), cudasim_device_address(src), count, stream);
-        break;
-    }
-    return cudasim_runtime_end(result);
+    return cudasim_runtime_end(result == CUDA_SUCCESS ? copy_async(dst, src, count, kind, stream) : result);
 }
 
 /*
@@ -68,36 +68,22 @@ cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *src, size_t count
 {
     void *to;
     cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &to);
-    CUresult result = CUDA_SUCCESS;
     if (error != cudaSuccess)
         return error;
-    if (kind == cudaMemcpyHostToDevice && count != 0)
-        result = cuMemcpyHtoD(cudasim_device_address(to), src, count);
-    else if (kind == cudaMemcpyDeviceToDevice && count != 0)
-        result = cuMemcpyDtoD(cudasim_device_address(to), cudasim_device_address(src), count);
-    else if (kind == cudaMemcpyDefault && count != 0)
-        result = cuMemcpy(cudasim_device_address(to), cudasim_device_address(src), count);
-    else if (count != 0)
+    if (count != 0 && !cudasim_leads_to_symbol(kind))
         return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);
-    return cudasim_runtime_end(result);
+    return cudasim_runtime_end(copy(to, src, count, kind));
 }
 
 cudaError_t cudaMemcpyFromSymbol(void *dst, const void *symbol, size_t count, size_t offset, enum cudaMemcpyKind kind)
 {
     void *from;
     cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &from);
-    CUresult result = CUDA_SUCCESS;
     if (error != cudaSuccess)
         return error;
-    if (kind == cudaMemcpyDeviceToHost && count != 0)
-        result = cuMemcpyDtoH(dst, cudasim_device_address(from), count);
-    else if (kind == cudaMemcpyDeviceToDevice && count != 0)
-        result = cuMemcpyDtoD(cudasim_device_address(dst), cudasim_device_address(from), count);
-    else if (kind == cudaMemcpyDefault && count != 0)
-        result = cuMemcpy(cudasim_device_address(dst), cudasim_device_address(from), count);
-    else if (count != 0)
+    if (count != 0 && !cudasim_leads_from_symbol(kind))
         return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);
-    return cudasim_runtime_end(result);
+    return cudasim_runtime_end(copy(dst, from, count, kind));
 }
 
 cudaError_t cudaMemcpyToSymbolAsync(const void *symbol, const void *src, size_t count, size_t offset,
@@ -105,18 +91,11 @@ cudaError_t cudaMemcpyToSymbolAsync(const void *symbol, const void *src, size_t 
 {
     void *to;
     cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &to);
-    CUresult result = CUDA_SUCCESS;
     if (error != cudaSuccess)
         return error;
-    if (kind == cudaMemcpyHostToDevice && count != 0)
-        result = cuMemcpyHtoDAsync(cudasim_device_address(to), src, count, stream);
-    else if (kind == cudaMemcpyDeviceToDevice && count != 0)
-        result = cuMemcpyDtoDAsync(cudasim_device_address(to), cudasim_device_address(src), count, stream);
-    else if (kind == cudaMemcpyDefault && count != 0)
-        result = cuMemcpyAsync(cudasim_device_address(to), cudasim_device_address(src), count, stream);
-    else if (count != 0)
+    if (count != 0 && !cudasim_leads_to_symbol(kind))
         return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);
-    return cudasim_runtime_end(result);
+    return cudasim_runtime_end(copy_async(to, src, count, kind, stream));
 }
 
 cudaError_t cudaMemcpyFromSymbolAsync(void *dst, const void *symbol, size_t count, size_t offset,
@@ -124,18 +103,11 @@ cudaError_t cudaMemcpyFromSymbolAsync(void *dst, const void *symbol, size_t coun
 {
     void *from;
     cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &from);
-    CUresult result = CUDA_SUCCESS;
     if (error != cudaSuccess)
         return error;
-    if (kind == cudaMemcpyDeviceToHost && count != 0)
-        result = cuMemcpyDtoHAsync(dst, cudasim_device_address(from), count, stream);
-    else if (kind == cudaMemcpyDeviceToDevice && count != 0)
-        result = cuMemcpyDtoDAsync(cudasim_device_address(dst), cudasim_device_address(from), count, stream);
-    else if (kind == cudaMemcpyDefault && count != 0)
-        result = cuMemcpyAsync(cudasim_device_address(dst), cudasim_device_address(from), count, stream);
-    else if (count != 0)
+    if (count != 0 && !cudasim_leads_from_symbol(kind))
         return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);
-    return cudasim_runtime_end(result);
+    return cudasim_runtime_end(copy_async(dst, from, count, kind, stream));
 }
 
 /* Describes a 2D copy in the driver's words. */

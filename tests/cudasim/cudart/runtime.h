@@ -18,6 +18,7 @@
 #define CUDASIM_CUDART_RUNTIME_H
 
 #include <cuda.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "entry_points.h"
@@ -104,6 +105,17 @@ CUDASIM_HIDDEN cudaError_t cudasim_variable_lookup_failed(CUresult result);
  */
 CUDASIM_HIDDEN cudaError_t cudasim_symbol_begin(const char *entry_point, const void *symbol, size_t count,
                                                 size_t offset, void **address);
+
+/* Whether a copy of this direction may lead to a symbol, or from one. */
+static inline bool cudasim_leads_to_symbol(enum cudaMemcpyKind kind)
+{
+    return kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice || kind == cudaMemcpyDefault;
+}
+
+static inline bool cudasim_leads_from_symbol(enum cudaMemcpyKind kind)
+{
+    return kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice || kind == cudaMemcpyDefault;
+}
 
 /*
  * An entry point that is one driver call. `call` is evaluated only if the thread has a context. The

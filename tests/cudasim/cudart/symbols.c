@@ -2,8 +2,6 @@
  * Variables of the program, named by their host shadows: places, sizes, and copy nodes of graphs.
  * The copies are in per_stream_copies.h.
  */
-#include <stdbool.h>
-
 #include "runtime.h"
 
 cudaError_t cudasim_symbol_begin(const char *entry_point, const void *symbol, size_t count, size_t offset,
@@ -48,16 +46,6 @@ cudaError_t cudaGetSymbolSize(size_t *size, const void *symbol)
 
 /* ---- nodes of graphs ---- */
 
-static bool leads_to_symbol(enum cudaMemcpyKind kind)
-{
-    return kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice || kind == cudaMemcpyDefault;
-}
-
-static bool leads_from_symbol(enum cudaMemcpyKind kind)
-{
-    return kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice || kind == cudaMemcpyDefault;
-}
-
 /*
  * The six entry points: a node is added, changed, or changed in an executable graph, and the copy
  * leads to the symbol or from it. `call` makes the driver's call with the copy `row`.
@@ -67,7 +55,7 @@ static bool leads_from_symbol(enum cudaMemcpyKind kind)
     cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &address);                               \
     if (error != cudaSuccess)                                                                                          \
         return error;                                                                                                  \
-    if (!leads_to_symbol(kind))                                                                                        \
+    if (!cudasim_leads_to_symbol(kind))                                                                                \
         return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);                                                  \
     const CUDA_MEMCPY3D row = cudasim_one_row(address, src, count);                                                    \
     return cudasim_runtime_end(call)
@@ -77,7 +65,7 @@ static bool leads_from_symbol(enum cudaMemcpyKind kind)
     cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &address);                               \
     if (error != cudaSuccess)                                                                                          \
         return error;                                                                                                  \
-    if (!leads_from_symbol(kind))                                                                                      \
+    if (!cudasim_leads_from_symbol(kind))                                                                              \
         return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);                                                  \
     const CUDA_MEMCPY3D row = cudasim_one_row(dst, address, count);                                                    \
     return cudasim_runtime_end(call)

@@ -161,13 +161,6 @@ static CUgraphNode add_conditional(CUgraph to, CUgraphNode after, CUgraphConditi
     return node;
 }
 
-static CUgraphExec instantiate(CUgraph from)
-{
-    CUgraphExec executable = NULL;
-    EXPECT_OK(cuGraphInstantiate(&executable, from, 0));
-    return executable;
-}
-
 /* A value that a kernel sets chooses the body. The work around stays outside. */
 static void values_choose_bodies(void)
 {

@@ -57,13 +57,6 @@ static CUgraphNode add_fill(CUgraph to, unsigned word_at, uint32_t value, const 
     return node;
 }
 
-static CUgraphExec instantiate(CUgraph from)
-{
-    CUgraphExec executable = NULL;
-    EXPECT_OK(cuGraphInstantiate(&executable, from, 0));
-    return executable;
-}
-
 static void kernels_are_added_and_changed(void)
 {
     struct fill_kernel fill;
