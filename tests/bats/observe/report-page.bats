@@ -316,6 +316,7 @@ advised() {
     advised '.graph_launches_unknown = 7' 'Warning: 7 launches were of CUDA graphs.*train without graphs'
     advised '.pages_refused = 3' 'Warning: 3 times .*PENSTOCK_RESERVE'
     advised '.launches_without_layout = 5' 'Warning: 5 launches .*PENSTOCK_RULES'
+    advised '.spans_born_on_slot = 3' 'Warning: 3 allocations found no device memory.*PENSTOCK_BUDGET'
     advised '.accesses_on_slot = 9' 'Warning: 9 accesses .*raise PENSTOCK_BUDGET'
     advised '.trace_events_dropped = 1234' 'Note: The trace lacks 1,234 events'
     advised '.slab.limit_bytes = .slab.bytes' 'Warning: The host memory for idle tensors is used up.*PENSTOCK_HOST_BUDGET'
@@ -336,7 +337,7 @@ advised() {
         [ "$name" = PENSTOCK_REPORT ] || contains "$("$BUILD/penstock-settings" list | cut -f 1)" "^$name\$"
     done
     # A report without problems has no findings.
-    jq '.plan.exposed_ns = 0 | .reloads = 100 | .demand_reloads = 0 | .learning.patterns_lost = 0 | .passthrough = {small: 5} | .plan.allocations_without_one = 0 |
+    jq '.plan.exposed_ns = 0 | .reloads = 100 | .demand_reloads = 0 | .spans_born_on_slot = 0 | .learning.patterns_lost = 0 | .passthrough = {small: 5} | .plan.allocations_without_one = 0 |
         .slab.limit_bytes = 1099511627776' tight.json >calm.json
     "$PENSTOCK" report calm.json
     contains "$(cat calm.html)" 'No problems found: nothing to do'
