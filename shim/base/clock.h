@@ -2,6 +2,7 @@
 #ifndef PS_CLOCK_H
 #define PS_CLOCK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -12,6 +13,21 @@ static inline uint64_t ps_now_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/*
+ * Sleeps for `ns` if less than `limit_ns` have passed since `since_ns`; false: they have passed.
+ * For loops that look at something for at most so long. A count of sleeps is no such limit: on a
+ * busy machine each takes many times what was asked for. Any thread, signal handlers included.
+ */
+static inline bool ps_sleep_within(uint64_t since_ns, uint64_t limit_ns, long ns)
+{
+    const struct timespec a_moment = {.tv_nsec = ns};
+
+    if (ps_now_ns() - since_ns >= limit_ns)
+        return false;
+    nanosleep(&a_moment, NULL);
+    return true;
 }
 
 /* Compares two uint64_t durations for qsort, which then puts the shortest first. */

@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/ordering_rules.h"
 #include "cuda/driver.h"
 #include "cuda/streams.h"
+
+#define WAITING_NS 100000000u /* how long a capture waits for waits that began before it */
 
 atomic_uint ps_captures;
 
@@ -69,11 +71,11 @@ static void hold_records(CUstream stream, bool per_thread_default)
 
 void ps_capture_begins(CUstream stream, bool per_thread_default)
 {
-    static const struct timespec a_moment = {.tv_nsec = 1000000};
+    const uint64_t since = ps_now_ns();
 
     atomic_fetch_add(&ps_captures, 1);
-    for (int moments = 0; moments < 100 && atomic_load(&waiting); moments++)
-        nanosleep(&a_moment, NULL);
+    while (atomic_load(&waiting) && ps_sleep_within(since, WAITING_NS, 1000000)) {
+    }
     hold_records(stream, per_thread_default);
 }
 

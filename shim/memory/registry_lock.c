@@ -3,8 +3,11 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/per_device.h"
 #include "cuda/helper_thread.h"
+
+#define SOON_NS 100000000u /* as registry_lock.h says */
 
 static PS_PER_DEVICE struct {
     pthread_mutex_t lock;
@@ -32,13 +35,12 @@ void ps_registry_lock(void)
 
 bool ps_registry_lock_soon(void)
 {
-    static const struct timespec a_moment = {.tv_nsec = 100000};
+    const uint64_t since = ps_now_ns();
 
-    for (int tries = 0; tries < 1000; tries++) {
+    do {
         if (!pthread_mutex_trylock(&dev->lock))
             return true;
-        nanosleep(&a_moment, NULL);
-    }
+    } while (ps_sleep_within(since, SOON_NS, 100000));
     return false;
 }
 

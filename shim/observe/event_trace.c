@@ -41,8 +41,8 @@
  * Time limits at the end: for the device to finish queued copies, and for the file to take the
  * rest.
  */
-#define LAST_COPIES_MS 500
-#define FINISH_MS 2000
+#define LAST_COPIES_NS 500000000u
+#define FINISH_NS 2000000000u
 
 static PS_PER_DEVICE unsigned first_number; /* number of the device; constant once it was added */
 
@@ -179,11 +179,10 @@ static void write_last(void)
     take_in();
     ps_trace_format_settle();
     ps_trace_file_flush(&file);
-    for (int ms = 0; pending_count && ms < LAST_COPIES_MS; ms++) {
+    const uint64_t since = ps_now_ns();
+    do {
         settle_reloads(false);
-        if (pending_count)
-            pause_ns(1000000);
-    }
+    } while (pending_count && ps_sleep_within(since, LAST_COPIES_NS, 1000000));
     settle_reloads(true);
     for (unsigned i = 0; i < ps_devices_count(); i++) {
         ps_devices_enter(i);
@@ -295,13 +294,15 @@ void ps_event_trace_add_device(void)
 }
 
 /* The wait is limited: a signal may have interrupted this very thread while it put a record. */
-#define PUTTING_MS 20
+#define PUTTING_NS 20000000u
 
 void ps_event_trace_stop(void)
 {
     atomic_store(&ps_events_traces, false);
-    for (int ms = 0; atomic_load(&putting) && ms < PUTTING_MS; ms++)
-        pause_ns(1000000);
+    const uint64_t since = ps_now_ns();
+
+    while (atomic_load(&putting) && ps_sleep_within(since, PUTTING_NS, 1000000)) {
+    }
 }
 
 void ps_event_trace_finish(void)
@@ -310,8 +311,9 @@ void ps_event_trace_finish(void)
         return;
     ps_event_trace_stop();
     atomic_store(&closing, true);
-    for (int ms = 0; !atomic_load(&closed) && ms < FINISH_MS; ms++)
-        pause_ns(1000000);
+    const uint64_t since = ps_now_ns();
+    while (!atomic_load(&closed) && ps_sleep_within(since, FINISH_NS, 1000000)) {
+    }
     if (!atomic_load(&closed))
         ps_log_warn(REPORT,
                     "PENSTOCK_TRACE=%s: the end of the trace could not be written in "

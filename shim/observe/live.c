@@ -36,7 +36,7 @@
 #define TURN_NS 100000000u
 #define TURNS_A_SECOND 10u
 #define PROMETHEUS_EVERY_NS (5ull * 1000000000u)
-#define FINISH_WAIT_MS 500
+#define FINISH_WAIT_NS 500000000u
 #define STEPS_AT_ONCE 32u
 
 /* Requests to the thread, which sleeps on the word `wanted`. */
@@ -340,7 +340,6 @@ void ps_live_want_report(void)
 
 void ps_live_finish(void)
 {
-    static const struct timespec a_moment = {.tv_nsec = 1000000};
     int us = (int)getpid(), saved = errno;
 
     if (!atomic_compare_exchange_strong(&owner, &us, 0))
@@ -349,8 +348,9 @@ void ps_live_finish(void)
     bool waits = atomic_load(&has_thread) && (*ps_settings.metrics || *ps_settings.prometheus);
     if (waits)
         wake(WANT_END);
-    for (int ms = 0; waits && !atomic_load(&ended) && ms < FINISH_WAIT_MS; ms++)
-        nanosleep(&a_moment, NULL);
+    const uint64_t since = ps_now_ns();
+    while (waits && !atomic_load(&ended) && ps_sleep_within(since, FINISH_WAIT_NS, 1000000)) {
+    }
     if (atomic_load(&page))
         unlink(page_path);
     errno = saved;

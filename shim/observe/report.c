@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/bytes_text.h"
+#include "base/clock.h"
 #include "base/counters.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -444,16 +444,18 @@ bool ps_report_write_now(void)
     return error != -EAGAIN || !atomic_load(&owner);
 }
 
+#define WRITING_NS 1000000000u
+
 /*
  * Waits before the report at the end until no other thread writes, at most a second. A thread that
  * still writes then has a file of its own.
  */
 static void wait_to_write(void)
 {
-    static const struct timespec a_moment = {.tv_nsec = 1000000};
+    const uint64_t since = ps_now_ns();
 
-    for (int ms = 0; atomic_exchange(&writing, true) && ms < 1000; ms++)
-        nanosleep(&a_moment, NULL);
+    while (atomic_exchange(&writing, true) && ps_sleep_within(since, WRITING_NS, 1000000)) {
+    }
 }
 
 void ps_report_finish(void)

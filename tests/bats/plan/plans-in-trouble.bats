@@ -197,7 +197,7 @@ ends_in_a_plan() {
     ulimit -c 0
     budget=$(share 55)
     in_time() {
-        long_training env --default-signal=INT,TERM,ABRT timeout --foreground --preserve-status "--signal=$2" --kill-after=10 \
+        long_training env --default-signal=INT,TERM,ABRT timeout --foreground --preserve-status "--signal=$2" "--kill-after=$(patience 60)" \
             "$(($1 + 700))e-3" env >said.txt 2>&1 3>&- &
         pid=$!
         status=0
