@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "selftest.h"
+#include "selftest_mappings.h"
 #include "selftest_variables.h"
 
 /* One double between words of other sizes, so that a layout that is off by one word shows. */
@@ -632,6 +633,7 @@ static void all_that_holds_anywhere(void)
     graphs_replay_what_was_captured();
     branches_of_a_graph_keep_their_order();
     managed_memory_is_the_hosts_too();
+    host_memory_may_be_the_devices_alone();
     memory_of_a_graph_is_there_from_its_launch_to_its_free();
     variables_are_of_the_device();
     nodes_copy_to_and_from_symbols();

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <stdatomic.h>
 
+#include "closed_pages.h"
+
 /*
  * The signal handler reads this without a lock. So `size` is written last when a range is added,
  * and first when it is removed.
@@ -21,6 +23,7 @@ struct guard_frame {
     sigjmp_buf back;
     volatile uintptr_t address;
     struct guard_frame *outer;
+    struct cudasim_open_pages open;
 };
 
 static __thread struct guard_frame *volatile innermost;
@@ -61,6 +64,8 @@ static void on_fault(int signal_number, siginfo_t *info, void *machine_state)
 {
     struct guard_frame *frame = innermost;
     uintptr_t address = (uintptr_t)info->si_addr;
+    if (frame && cudasim_closed_pages_open(address, &frame->open))
+        return; /* the instruction runs again */
     if (frame && cudasim_guard_covers(address)) {
         frame->address = address;
         siglongjmp(frame->back, 1);
@@ -96,14 +101,17 @@ bool cudasim_guarded(void (*work)(void *argument), void *argument, uintptr_t *fa
 {
     struct guard_frame frame;
     frame.address = 0;
+    frame.open.count = 0;
     frame.outer = innermost;
     if (sigsetjmp(frame.back, 1)) {
         innermost = frame.outer;
+        cudasim_closed_pages_close(&frame.open);
         *fault_address = frame.address;
         return false;
     }
     innermost = &frame;
     work(argument);
     innermost = frame.outer;
+    cudasim_closed_pages_close(&frame.open);
     return true;
 }

@@ -1,7 +1,8 @@
 /*
  * Catches accesses of the simulated device to addresses without a mapping. A kernel or copy runs
  * under a guard. A SIGSEGV or SIGBUS inside a simulated address range ends it, and is reported as
- * the device would. Any other signal goes to the handler that was there before.
+ * the device would. Pages that are closed to the processor are opened for it instead
+ * (closed_pages.h). Any other signal goes to the handler that was there before.
  */
 #ifndef CUDASIM_GUARD_H
 #define CUDASIM_GUARD_H

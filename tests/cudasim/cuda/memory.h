@@ -43,6 +43,7 @@ struct cudasim_range {
     int device;
     uint32_t reached_by; /* of a mapping: the devices (bits) that cuMemSetAccess gave access */
     bool host;           /* the bytes are in host memory */
+    bool open;           /* of a mapping of host memory: cuMemSetAccess gave the processor access */
     unsigned int flags;  /* of cuMemHostAlloc or cuMemHostRegister; of a mapping, its CUmemAccess_flags */
     uint64_t id;         /* CU_POINTER_ATTRIBUTE_BUFFER_ID: unique to each allocation */
     void *object;        /* a pool block, a handle, or a variable's context */

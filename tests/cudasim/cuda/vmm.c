@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "closed_pages.h"
 #include "config.h"
 #include "engine.h"
 #include "entries.h"
@@ -484,6 +485,7 @@ CUresult cudasim_cuMemUnmap(CUdeviceptr ptr, size_t size)
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
     if (covered_by_whole_mappings(base, size)) {
+        cudasim_closed_pages_remove(base, size);
         mmap((void *)base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
         for (uintptr_t at = base; at < base + size;) {
             const struct cudasim_range *range = cudasim_range_find(at);
@@ -499,6 +501,22 @@ CUresult cudasim_cuMemUnmap(CUdeviceptr ptr, size_t size)
     }
     cudasim_unlock();
     return result;
+}
+
+/*
+ * Gives the mapping the access. The processor may touch host memory only where the program said so,
+ * by a location of the host.
+ */
+static bool protect(const struct cudasim_range *range)
+{
+    const int protection = range->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
+                           : range->flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
+                                                                              : PROT_NONE;
+
+    if (range->host && !range->open && protection != PROT_NONE)
+        return cudasim_closed_pages_add(range->base, range->size, protection);
+    cudasim_closed_pages_remove(range->base, range->size);
+    return !mprotect((void *)range->base, range->size, protection);
 }
 
 CUresult cudasim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
@@ -524,12 +542,8 @@ CUresult cudasim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessD
     for (size_t i = 0; i < count; i++)
         if (desc[i].flags > access)
             access = desc[i].flags;
-    int protection = PROT_NONE;
-    if (access == CU_MEM_ACCESS_FLAGS_PROT_READ)
-        protection = PROT_READ;
-    else if (access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-        protection = PROT_READ | PROT_WRITE;
-    else if (access != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+    if (access != CU_MEM_ACCESS_FLAGS_PROT_NONE && access != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+        access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
@@ -539,10 +553,22 @@ CUresult cudasim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessD
             cudasim_ledger_slice();
     }
     if (covered_by_whole_mappings(base, size)) {
-        result = mprotect((void *)base, size, protection) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+        result = CUDA_SUCCESS;
         for (uintptr_t at = base; result == CUDA_SUCCESS && at < base + size;) {
             struct cudasim_range *range = cudasim_range_find(at);
-            range->flags = access;
+            bool names_device = false;
+            for (size_t i = 0; i < count; i++) {
+                if (is_host_location(desc[i].location.type))
+                    range->open = desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+                else
+                    names_device = true;
+            }
+            if (names_device)
+                range->flags = access;
+            if (!protect(range)) {
+                result = CUDA_ERROR_OUT_OF_MEMORY;
+                break;
+            }
             for (size_t i = 0; i < count; i++) {
                 const uint32_t bit =
                     desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE ? 1u << (desc[i].location.id & 31) : 0;

@@ -1,7 +1,8 @@
 /*
- * The simulated device: the driver's answers about handles and their mappings, and handles that are
- * exported as file descriptors.
+ * The simulated device: the driver's answers about handles and their mappings, handles that are
+ * exported as file descriptors, and host memory that only the device may touch.
  */
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "unit_mappings.h"
@@ -171,6 +172,59 @@ static void descriptors_are_refused(void)
 
 #define SMALL "CUDASIM_GRANULARITY", "64K", "CUDASIM_MEMORY", "1MiB"
 
+/* Asks the kernel, which answers EFAULT where a program would fault. */
+static bool processor_may_read(CUdeviceptr address)
+{
+    int end[2];
+    EXPECT(!pipe(end));
+    const bool may = syscall(SYS_write, end[1], (void *)(uintptr_t)address, 1) == 1;
+    EXPECT(!close(end[0]) && !close(end[1]));
+    return may;
+}
+
+static void host_memory_is_the_devices_alone(void)
+{
+    open_device(&device);
+    const CUmemAllocationProp host_properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                 .location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0}};
+    const CUmemLocation node = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0};
+    CUmemAccessDesc processor = {.location = node, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUdeviceptr space = reserve(3 * GRANULE);
+    CUmemGenericAllocationHandle one = create(&host_properties, GRANULE), other = create(&host_properties, GRANULE);
+    map(space, one, GRANULE);
+    map(space + GRANULE, other, GRANULE);
+    EXPECT(!processor_may_read(space) && !processor_may_read(space + 2 * GRANULE - 1));
+
+    /* Kernels and copies may, on all pages of both, and close behind them. */
+    EXPECT_OK(launch_fill(&device, space, 2 * GRANULE_WORDS, 9, NULL));
+    EXPECT_U64(9, first_word(space));
+    EXPECT_U64(9, first_word(space + 2 * GRANULE - sizeof(uint32_t)));
+    EXPECT(!processor_may_read(space) && !processor_may_read(space + 2 * GRANULE - 1));
+
+    /* A location of the host lets the processor in, at that address alone. */
+    EXPECT_OK(cuMemSetAccess(space, GRANULE, &processor, 1));
+    EXPECT(processor_may_read(space) && processor_may_read(space + GRANULE - 1));
+    EXPECT(!processor_may_read(space + GRANULE));
+    EXPECT_U64(9, first_word(space));
+    processor.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    EXPECT_OK(cuMemSetAccess(space, GRANULE, &processor, 1));
+    EXPECT(!processor_may_read(space));
+    EXPECT_U64(9, first_word(space));
+
+    /* Device memory there later is as always, and an address without memory is one. */
+    EXPECT_OK(cuMemUnmap(space, 2 * GRANULE));
+    CUmemGenericAllocationHandle on_device = create(&device_properties, GRANULE);
+    map(space + GRANULE, on_device, GRANULE);
+    EXPECT_OK(launch_fill(&device, space + GRANULE, GRANULE_WORDS, 4, NULL));
+    EXPECT_U64(4, first_word(space + GRANULE));
+    EXPECT_OK(cuMemUnmap(space + GRANULE, GRANULE));
+    EXPECT_OK(cuMemRelease(one));
+    EXPECT_OK(cuMemRelease(other));
+    EXPECT_OK(cuMemRelease(on_device));
+    EXPECT_OK(launch_fill(&device, space, GRANULE_WORDS, 4, NULL));
+    EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
+}
+
 int main(void)
 {
     RUN_CASE(a_handle_keeps_what_it_was_asked_for, SMALL);
@@ -179,5 +233,6 @@ int main(void)
     RUN_CASE(a_descriptor_is_the_same_memory, SMALL);
     RUN_CASE(a_descriptor_keeps_the_memory, SMALL);
     RUN_CASE(descriptors_are_refused, SMALL);
+    RUN_CASE(host_memory_is_the_devices_alone, SMALL);
     return expect_status();
 }
