@@ -14,6 +14,10 @@ patience() {
     echo $(($1 * (load > 4 * cores ? load / (2 * cores) : 1)))
 }
 
+# is_busy: patience() gives more time, because the machine is busy. Then a wait of a quarter of
+# a second may be over before another thread has run, and what Penstock does after it is no mistake.
+is_busy() { [ "$(patience 1)" -gt 1 ]; }
+
 # within SECONDS COMMAND...: runs the command, and ends it when its time is over, with status 124 or
 # 137
 within() {

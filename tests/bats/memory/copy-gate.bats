@@ -40,7 +40,7 @@ train() {
     equal "$plain" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
     # One wait for each piece in either direction: eight pages out, sixteen in.
     local pieces=$(($(report evicted_bytes) / (8 * 4096) + $(report reloaded_bytes) / (16 * 4096)))
-    at_least $((pieces * 9 / 10)) "$(ledger calls.cuStreamWaitValue32_v2)" "looks, with $pieces pieces moved"
+    is_busy || at_least $((pieces * 9 / 10)) "$(ledger calls.cuStreamWaitValue32_v2)" "looks, with $pieces pieces moved"
     at_most $((without / 4)) "$(ledger slices)" "time slices with a gate, of $without without"
     sound
 }

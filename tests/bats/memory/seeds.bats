@@ -140,7 +140,7 @@ stopped_amid_a_run() {
     runner=$!
     wait_until 20 compgen -G 'tmp/*/*.done' # plain runs are over
     wait_until 20 stopped_amid_a_run $runner
-    sleep 6
+    sleep "$(patience 6)" # twice what a run may take
     pkill -CONT -s $runner
     wait $runner
     contains "$(<out)" '^seeds: the machine stood still; (mlp|transformer) seed [0-9]+ is run again$'

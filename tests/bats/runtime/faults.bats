@@ -100,7 +100,7 @@ with_libraries() {
     train CUDASIM_FAULT=cuMemAddressReserve:error@2+
     ended_with 1
     contains "$output" 'cudaMalloc.*: cudaErrorMemoryAllocation'
-    at_most 5000000000 "$(report host_wait_ns)" "time waited"
+    at_most "$(patience 5)000000000" "$(report host_wait_ns)" "time waited"
 }
 
 # Evictions used to begin and be cancelled again and again for half a minute: nothing noticed that
@@ -137,13 +137,13 @@ END
     goes_on
     sound untouched
     said 'the host refused .* of pinned memory'
-    at_most 5000000000 "$(report host_wait_ns)" "time waited"
+    at_most "$(patience 5)000000000" "$(report host_wait_ns)" "time waited"
     at_most 1000 "$(ledger made.handles)" "pages made"
     # A permanent refusal ends soon, too.
     run_probe sizes CUDASIM_GRANULARITY=65536 CUDASIM_FAULT=cuMemCreate@host:oom@8+ PENSTOCK_HOST_BUDGET=64MiB PENSTOCK_BUDGET=4MiB
     ended_with 1
     contains "$output" '^out of memory$'
-    at_most 5000000000 "$(report host_wait_ns)" "time waited"
+    at_most "$(patience 5)000000000" "$(report host_wait_ns)" "time waited"
 }
 
 @test "when the slab is full, spans stay on the device, and nothing is lost" {
@@ -234,7 +234,7 @@ END
         right_results
         struck
         sound
-        at_most 5000000000 "$(report host_wait_ns)" "time waited"
+        at_most "$(patience 5)000000000" "$(report host_wait_ns)" "time waited"
     done
 }
 
@@ -256,7 +256,7 @@ END
         goes_on
         struck
         sound
-        at_most 5000000000 "$(report host_wait_ns)" "time waited with $fault"
+        at_most "$(patience 5)000000000" "$(report host_wait_ns)" "time waited with $fault"
     done
 }
 
@@ -288,7 +288,7 @@ END
             contains "$output" cudaErrorIllegalAddress
             faults=$((faults + 1))
         fi
-        at_most 5000000000 "$(report host_wait_ns)" "time waited under seed $seed"
+        at_most "$(patience 5)000000000" "$(report host_wait_ns)" "time waited under seed $seed"
     done
     at_least 18 $faults "runs in which a kernel faulted"
 }
@@ -299,7 +299,7 @@ END
     right_results
     struck
     sound
-    at_most 5000000000 "$(report host_wait_ns)" "time waited"
+    at_most "$(patience 5)000000000" "$(report host_wait_ns)" "time waited"
 }
 
 # --- features that the machine lacks --------------------------------------------------------------

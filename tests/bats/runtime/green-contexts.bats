@@ -12,6 +12,7 @@ setup() {
 
 @test "memory used in green contexts is managed and right, under every budget, guard, tracer and scheduler" {
     local case budget guard tracer scheduler
+    export CUDASIM_PATIENCE_MS=60000 # its streams wait for words that its threads write
     while IFS=: read -r case budget guard tracer scheduler; do
         hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer CUDASIM_SCHED=$scheduler
         { goes_on && sound untouched && counted evictions && lacks "$output" 'the driver refused'; } ||

@@ -58,7 +58,7 @@ slow_trainer() {
         [ "$(report eviction_errors)" -eq 0 ] || contains "$output" \
             "^penstock: standing aside from now on: the driver can't tell when copies to the host are over"
         at_most 1 "$(grep -c 'standing aside' <<<"$output")" "lines about it"
-        at_most 5000000000 "$(report host_wait_ns)" "time waited with $fault"
+        at_most "$(patience 5)000000000" "$(report host_wait_ns)" "time waited with $fault"
     done
     at_least 1 "$(report eviction_errors)" "evictions that failed"
 }
@@ -205,7 +205,7 @@ END
         [ "$status" -ne 0 ] || right_results
         struck
         contains "$output" '^penstock: .*refuse'
-        at_most 10000000000 "$(report host_wait_ns)" "time waited with $fault"
+        at_most "$(patience 10)000000000" "$(report host_wait_ns)" "time waited with $fault"
     done
 }
 
@@ -219,7 +219,7 @@ END
         goes_on
         struck
         sound untouched
-        at_most 5000000000 "$(report host_wait_ns)" "time waited with $fault"
+        at_most "$(patience 5)000000000" "$(report host_wait_ns)" "time waited with $fault"
         lacks "$output" 'the driver may refuse'
     done
 }
@@ -286,7 +286,7 @@ END
         sound
         said
         counted evictions
-        at_most 5000000000 "$(report host_wait_ns)" "time waited with $fault"
+        at_most "$(patience 5)000000000" "$(report host_wait_ns)" "time waited with $fault"
     done
 }
 
@@ -299,7 +299,7 @@ END
         [ "$at" -ne 2 ] || stands_aside "its helper threads can't use the device's context"
         right_results
         sound
-        at_most 5000000000 "$(report host_wait_ns)" "time waited, refused from call $at on"
+        at_most "$(patience 5)000000000" "$(report host_wait_ns)" "time waited, refused from call $at on"
     done
 }
 
@@ -338,7 +338,7 @@ END
         fi
         right_results
         sound
-        at_most 5000000000 "$(report host_wait_ns)" "time waited with $few threads"
+        at_most "$(patience 5)000000000" "$(report host_wait_ns)" "time waited with $few threads"
     done
     counted evictions
     # Under `auto` the threads begin when memory becomes short.
@@ -346,6 +346,6 @@ END
         train "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO:$WORK/few.so" FEW="$few" PENSTOCK_BUDGET=auto CUDASIM_MEMORY="$(share 140)"
         right_results
         sound
-        at_most 5000000000 "$(report host_wait_ns)" "time waited with $few threads, which begin late"
+        at_most "$(patience 5)000000000" "$(report host_wait_ns)" "time waited with $few threads, which begin late"
     done
 }

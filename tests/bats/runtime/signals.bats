@@ -29,7 +29,8 @@ load ../../lib/live_loop
     local environment i
     plain >expected
     mapfile -t environment < <(device_environment)
-    in_background trainer PENSTOCK_REPORT="$REPORT" PENSTOCK_SIGNAL=USR2 PENSTOCK_BUDGET="$(share 55)" "${TRAINER[@]}"
+    # The steps take long enough for some signals, however late this shell runs.
+    in_background trainer CUDASIM_LAUNCH_NS=2000000 PENSTOCK_REPORT="$REPORT" PENSTOCK_SIGNAL=USR2 PENSTOCK_BUDGET="$(share 55)" "${TRAINER[@]}"
     wait_until 10 eval "[ \"\$(json '.processes[0].devices | length' $PID)\" = 1 ]"
     for i in {1..40}; do
         kill -USR2 "$PID" 2>/dev/null || break
