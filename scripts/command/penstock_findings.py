@@ -42,7 +42,7 @@ COUNTED = (
     ("layout_disagreements", "problem", "For {} kernels, the driver and the program file differ about the layout of parameters; Penstock used the driver's.",
      "Run `penstock verify` with this command before a long training."),
     ("graph_launches_unknown", "warning", "{} launches were of CUDA graphs with nodes that can't be read: while such a graph exists, nothing moves.",
-     "Capture no conditional nodes and no child graphs, or train without graphs."),
+     "If that is too slow, train without graphs."),
     ("launches_without_layout", "warning", "{} launches were of kernels whose parameters can't be read: Penstock may not see what they use.",
      "Run `penstock verify` with this command; it finds what they use and writes rules for PENSTOCK_RULES."),
     ("pointer_tables_forgotten", "warning", "{} tables of addresses were dropped because there was no room: Penstock may not see what their kernels use.",

@@ -17,8 +17,8 @@ static inline uint64_t ps_now_ns(void)
 
 /*
  * Sleeps for `ns` if less than `limit_ns` have passed since `since_ns`; false: they have passed.
- * For loops that look at something for at most so long. A count of sleeps is no such limit: on a
- * busy machine each takes many times what was asked for. Any thread, signal handlers included.
+ * For loops that poll for a limited time. Don't count sleeps instead: on a busy machine each takes
+ * many times as long. Any thread, signal handlers included.
  */
 static inline bool ps_sleep_within(uint64_t since_ns, uint64_t limit_ns, long ns)
 {

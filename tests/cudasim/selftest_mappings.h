@@ -3,8 +3,8 @@
 #define CUDASIM_SELFTEST_MAPPINGS_H
 
 #include <cuda.h>
-#include <unistd.h>
 
+#include "processor_access.h"
 #include "selftest.h"
 
 /* Returns the driver's function, as a program without libcuda finds it. */
@@ -18,20 +18,7 @@ template <typename Function> static Function *driver_function(const char *name, 
 }
 #define DRIVER(name) driver_function(#name, static_cast<decltype(&name)>(NULL))
 
-/* Asks the kernel, which answers EFAULT where the program would fault. */
-static bool processor_may_read(CUdeviceptr address)
-{
-    int end[2];
-
-    if (pipe(end))
-        return false;
-    const bool may = write(end[1], reinterpret_cast<void *>(address), 1) == 1;
-    close(end[0]);
-    close(end[1]);
-    return may;
-}
-
-/* Host memory that is mapped for the device is not the processor's until it is said to be. */
+/* Host memory that is mapped for the device is closed to the processor until it gets access. */
 static void host_memory_may_be_the_devices_alone(void)
 {
     CUmemAllocationProp properties = {};

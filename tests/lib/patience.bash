@@ -14,9 +14,10 @@ patience() {
     echo $(($1 * (load > 4 * cores ? load / (2 * cores) : 1)))
 }
 
-# is_busy: patience() gives more time, because the machine is busy. Then a wait of a quarter of
-# a second may be over before another thread has run, and what Penstock does after it is no mistake.
-is_busy() { [ "$(patience 1)" -gt 1 ]; }
+# quiet_or BUSY QUIET: prints QUIET, or BUSY if the machine is so busy that patience() gives more
+# time. Then a wait of Penstock's may end before another thread has run. The result is right, and
+# slower; BUSY says how much slower it may be.
+quiet_or() { if [ "$(patience 1)" -gt 1 ]; then echo "$1"; else echo "$2"; fi; }
 
 # within SECONDS COMMAND...: runs the command, and ends it when its time is over, with status 124 or
 # 137

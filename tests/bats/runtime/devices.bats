@@ -42,7 +42,7 @@ as_plain() {
 # its stream's, say, is refused.
 refused_nothing() {
     equal 0 "$(report reload_errors)" "reloads that the driver refused" && equal 0 "$(report eviction_errors)" "evictions that it refused" &&
-        { is_busy || equal 0 "$(report accesses_on_slot)" "accesses on slots"; }
+        at_most "$(quiet_or 5 0)" "$(report accesses_on_slot)" "accesses on slots"
 }
 
 # each KEY: prints a figure of each device, in their order.

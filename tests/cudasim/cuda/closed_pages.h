@@ -1,7 +1,7 @@
 /*
  * Host memory that is mapped for the device alone: the processor has no access there, as on a GPU.
  * But kernels and copies run on this process's threads. So the pages have no access until an
- * operation touches them (guard.h), and again when it is over.
+ * operation touches them (guard.h), and none again when it is over.
  *
  * While a page is open, other threads do not fault there. A test that looks for such an access sees
  * it when no operation uses the page.

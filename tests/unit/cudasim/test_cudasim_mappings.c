@@ -2,9 +2,9 @@
  * The simulated device: the driver's answers about handles and their mappings, handles that are
  * exported as file descriptors, and host memory that only the device may touch.
  */
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "processor_access.h"
 #include "unit_mappings.h"
 
 static struct unit_device device;
@@ -170,18 +170,6 @@ static void descriptors_are_refused(void)
                                                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
 }
 
-#define SMALL "CUDASIM_GRANULARITY", "64K", "CUDASIM_MEMORY", "1MiB"
-
-/* Asks the kernel, which answers EFAULT where a program would fault. */
-static bool processor_may_read(CUdeviceptr address)
-{
-    int end[2];
-    EXPECT(!pipe(end));
-    const bool may = syscall(SYS_write, end[1], (void *)(uintptr_t)address, 1) == 1;
-    EXPECT(!close(end[0]) && !close(end[1]));
-    return may;
-}
-
 static void host_memory_is_the_devices_alone(void)
 {
     open_device(&device);
@@ -195,13 +183,13 @@ static void host_memory_is_the_devices_alone(void)
     map(space + GRANULE, other, GRANULE);
     EXPECT(!processor_may_read(space) && !processor_may_read(space + 2 * GRANULE - 1));
 
-    /* Kernels and copies may, on all pages of both, and close behind them. */
+    /* Kernels and copies may use all pages of both. The pages are closed again afterwards. */
     EXPECT_OK(launch_fill(&device, space, 2 * GRANULE_WORDS, 9, NULL));
     EXPECT_U64(9, first_word(space));
     EXPECT_U64(9, first_word(space + 2 * GRANULE - sizeof(uint32_t)));
     EXPECT(!processor_may_read(space) && !processor_may_read(space + 2 * GRANULE - 1));
 
-    /* A location of the host lets the processor in, at that address alone. */
+    /* A location of the host gives the processor access, at that address alone. */
     EXPECT_OK(cuMemSetAccess(space, GRANULE, &processor, 1));
     EXPECT(processor_may_read(space) && processor_may_read(space + GRANULE - 1));
     EXPECT(!processor_may_read(space + GRANULE));
@@ -211,7 +199,7 @@ static void host_memory_is_the_devices_alone(void)
     EXPECT(!processor_may_read(space));
     EXPECT_U64(9, first_word(space));
 
-    /* Device memory there later is as always, and an address without memory is one. */
+    /* Device memory can be mapped there later, and an address without memory faults. */
     EXPECT_OK(cuMemUnmap(space, 2 * GRANULE));
     CUmemGenericAllocationHandle on_device = create(&device_properties, GRANULE);
     map(space + GRANULE, on_device, GRANULE);
@@ -224,6 +212,8 @@ static void host_memory_is_the_devices_alone(void)
     EXPECT_OK(launch_fill(&device, space, GRANULE_WORDS, 4, NULL));
     EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
 }
+
+#define SMALL "CUDASIM_GRANULARITY", "64K", "CUDASIM_MEMORY", "1MiB"
 
 int main(void)
 {

@@ -17,9 +17,9 @@
 #include "memory/shutdown.h"
 
 static atomic_bool is_working, in_driver;
-static atomic_long late_ns; /* by so much each sleep is longer than asked for */
+static atomic_long late_ns; /* how much longer each sleep takes than was asked for */
 
-/* Stands before libc's: a machine with more to run than it has processors. */
+/* Replaces libc's: on a busy machine each sleep takes longer. */
 int nanosleep(const struct timespec *asked, struct timespec *left)
 {
     struct timespec longer = {asked->tv_sec, asked->tv_nsec + atomic_load(&late_ns)};
