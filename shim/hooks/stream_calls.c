@@ -58,14 +58,15 @@ struct device_wait {
     struct ps_streams_wait streams;
 };
 
-static void begin_wait_for_device(struct device_wait *wait)
+/* `whole`: the call waits for all streams, whichever context is current. */
+static void begin_wait_for_device(struct device_wait *wait, bool whole)
 {
     struct ps_uses all = {.count = 0};
 
     wait->is_seen = wait->held = false;
     if (ps_inside || !ps_process_has_begun() || !ps_tracing_is_on() || ps_capture_anywhere() ||
-        ps_devices_enter_current() != PS_DEVICES_MANAGED || ps_green_contexts_is_current())
-        return; /* a wait for a green context is for no other streams */
+        ps_devices_enter_current() != PS_DEVICES_MANAGED || (!whole && ps_green_contexts_is_current()))
+        return;
     ps_inside++;
     wait->is_seen = true;
     wait->held = ps_eviction_are_there_copies();
@@ -92,7 +93,7 @@ PS_EXPORT cudaError_t cudaDeviceSynchronize(void)
 {
     struct device_wait wait;
 
-    begin_wait_for_device(&wait);
+    begin_wait_for_device(&wait, true);
     cudaError_t result = ps_real_cudart()->cudaDeviceSynchronize();
     end_wait_for_device(&wait, result == cudaSuccess);
     return result;
@@ -104,7 +105,7 @@ PS_EXPORT CUresult cuCtxSynchronize(void)
 
     if (ps_real_cuda_load())
         return CUDA_ERROR_NOT_INITIALIZED;
-    begin_wait_for_device(&wait);
+    begin_wait_for_device(&wait, false); /* with a green context current, it waits for that one alone */
     CUresult result = ps_cu.cuCtxSynchronize();
     end_wait_for_device(&wait, result == CUDA_SUCCESS);
     return result;

@@ -5,6 +5,8 @@
 #ifndef PENSTOCK_SAMPLES_HOSTILE_MODULES_H
 #define PENSTOCK_SAMPLES_HOSTILE_MODULES_H
 
+#include "green.h"
+
 /* Addresses of spans that no parameter names, nor leads to. */
 __device__ const uint32_t *spans_in_variable[8];
 __constant__ const uint32_t *span_in_constant;
@@ -123,42 +125,6 @@ static void case_module_table_graph(void)
 
 /* ---- green contexts ---- */
 
-/* A function of the driver, or NULL with a driver that lacks it. */
-template <typename Function> static Function driver_call(const char *name)
-{
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-
-    return reinterpret_cast<Function>(driver != nullptr ? dlsym(driver, name) : nullptr);
-}
-
-#define DRIVER(name, ...)                                                                                              \
-    do {                                                                                                               \
-        const auto call_ = driver_call<__typeof__(&name)>(#name);                                                      \
-        const CUresult result_ = call_ != nullptr ? call_(__VA_ARGS__) : CUDA_ERROR_NOT_SUPPORTED;                     \
-        if (result_ == CUDA_ERROR_NOT_SUPPORTED) {                                                                     \
-            printf("skip: %s is not supported\n", #name);                                                              \
-            exit(EXIT_SKIP);                                                                                           \
-        }                                                                                                              \
-        REQUIRE(result_ == CUDA_SUCCESS, "%s: error %d", #name, static_cast<int>(result_));                            \
-    } while (0)
-
-/* Makes a green context of eight multiprocessors. The device's primary context must exist. */
-static CUgreenCtx new_green_context(CUcontext *context)
-{
-    CUdevResource all, part;
-    CUdevResourceDesc descriptor;
-    CUgreenCtx green = nullptr;
-    unsigned groups = 1;
-
-    CHECK(cudaFree(nullptr));
-    DRIVER(cuDeviceGetDevResource, 0, &all, CU_DEV_RESOURCE_TYPE_SM);
-    DRIVER(cuDevSmResourceSplitByCount, &part, &groups, &all, nullptr, 0, 8);
-    DRIVER(cuDevResourceGenerateDesc, &descriptor, &part, 1);
-    DRIVER(cuGreenCtxCreate, &green, descriptor, 0, CU_GREEN_CTX_DEFAULT_STREAM);
-    DRIVER(cuCtxFromGreenCtx, context, green);
-    return green;
-}
-
 /* Uses every span on the stream, twice. The words end as they began. */
 static void use_spans(const struct span_set *set, cudaStream_t stream)
 {
@@ -202,8 +168,8 @@ static void case_green_streams(void)
 }
 
 /*
- * A green context is current: it allocates the spans and uses them on its default stream. Waits for
- * it leave other streams alone. `first`: no memory was allocated before.
+ * A green context is current: it allocates the spans and uses them on its default stream. The
+ * driver's waits for it leave other streams alone. `first`: no memory was allocated before.
  */
 static void green_is_current(bool first)
 {
@@ -221,25 +187,29 @@ static void green_is_current(bool first)
     CHECK(cudaStreamSynchronize(set.stream));
     for (size_t turn = 0; turn < span_count; turn++) {
         use_spans(&set, nullptr);
-        CHECK(cudaDeviceSynchronize()); /* for the green context alone */
+        DRIVER(cuCtxSynchronize);
         /* The other stream goes on only after the wait. */
         DRIVER(cuStreamWaitValue32_v2, ordinary, reinterpret_cast<CUdeviceptr>(gate), static_cast<uint32_t>(turn + 1),
                CU_STREAM_WAIT_VALUE_GEQ);
         LAUNCH(ordinary, span_words(), add_to_words, set.span[turn], 0, span_words());
-        CHECK(cudaDeviceSynchronize());
+        DRIVER(cuCtxSynchronize);
         __atomic_store_n(gate, static_cast<uint32_t>(turn + 1), __ATOMIC_SEQ_CST);
         CHECK(cudaStreamSynchronize(ordinary));
         /* Its work is under way behind the wait, on spans that must stay meanwhile. */
         for (size_t i = 0; i < span_count / 2; i++)
             LAUNCH(ordinary, span_words(), add_to_words, set.span[i], 1, span_words());
-        CHECK(cudaDeviceSynchronize());
+        DRIVER(cuCtxSynchronize);
         for (size_t i = span_count / 2; i < span_count; i++)
             LAUNCH(nullptr, span_words(), add_to_words, set.span[i], 1, span_words());
         CHECK(cudaStreamSynchronize(ordinary));
         for (auto each : set.span)
             if (each != nullptr)
                 LAUNCH(nullptr, span_words(), add_to_words, each, 0xffffffff, span_words());
+        DRIVER(cuCtxSynchronize);
+        /* The runtime's wait is for the ordinary stream, too. */
+        LAUNCH(ordinary, span_words(), add_to_words, set.span[turn], 0, span_words());
         CHECK(cudaDeviceSynchronize());
+        CHECK(cudaStreamQuery(ordinary));
     }
     check_and_free_spans(&set, "after use on a green context's default stream");
     set = new_span_set();

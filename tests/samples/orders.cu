@@ -80,6 +80,7 @@ static const struct order_case cases[] = {
      "the same, where the host queries the streams instead of waiting for the device"},
     {"device-wait", case_device_wait,
      "a thread waits for the device, and another needs memory before it can end that wait"},
+    {"device-wait-green", case_device_wait_green, "the same with a green context current in that thread"},
     {"stream-wait", case_stream_wait, "the same with a wait for the stream"},
     {"event-wait", case_event_wait, "the same with a wait for an event"},
     {"oldest-waits", case_oldest_waits,

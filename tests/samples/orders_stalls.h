@@ -5,6 +5,8 @@
 #ifndef PENSTOCK_SAMPLES_ORDERS_STALLS_H
 #define PENSTOCK_SAMPLES_ORDERS_STALLS_H
 
+#include "green.h"
+
 #define BUSY_STREAMS 20
 
 /* ---- freed beside a capture ---- */
@@ -147,6 +149,19 @@ static void wait_for_device(cudaError_t (*wait)(cudaStream_t held))
 static void case_device_wait(void)
 {
     wait_for_device([](cudaStream_t) { return cudaDeviceSynchronize(); });
+}
+
+/* A green context is current in the waiting thread; the runtime's wait is for all streams, too. */
+static void case_device_wait_green(void)
+{
+    static CUcontext current; /* for the thread */
+    const CUgreenCtx green = new_green_context(&current);
+
+    wait_for_device([](cudaStream_t) {
+        DRIVER(cuCtxSetCurrent, current);
+        return cudaDeviceSynchronize();
+    });
+    DRIVER(cuGreenCtxDestroy, green);
 }
 
 static void case_stream_wait(void)

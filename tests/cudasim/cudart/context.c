@@ -205,7 +205,31 @@ cudaError_t cudaDeviceReset(void)
     return cudasim_runtime_end(result);
 }
 
+/*
+ * Waits for the current context; for the primary one, and all green ones with it, if a green one is
+ * current. (An H100 with CUDA 13.0 does so; cuCtxSynchronize waits for the green one alone.)
+ */
+static CUresult synchronize(void)
+{
+    CUcontext context = NULL, popped;
+    CUgreenCtx green = NULL;
+    CUdevice device;
+    CUresult result = cuCtxGetCurrent(&context);
+    if (result != CUDA_SUCCESS || is_primary(context) || cuStreamGetGreenCtx(NULL, &green) != CUDA_SUCCESS || !green)
+        return cuCtxSynchronize();
+    result = cuCtxGetDevice(&device);
+    if (result == CUDA_SUCCESS)
+        result = cudasim_primary_context(device, &context);
+    if (result == CUDA_SUCCESS)
+        result = cuCtxPushCurrent(context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = cuCtxSynchronize();
+    cuCtxPopCurrent(&popped);
+    return result;
+}
+
 cudaError_t cudaDeviceSynchronize(void)
 {
-    return RUNTIME_RUN(cuCtxSynchronize());
+    return RUNTIME_RUN(synchronize());
 }

@@ -5,27 +5,14 @@
 
 /* --- launches --- */
 
-/*
- * The runtime has an error of its own for a launch whose shape no device can run; the driver says
- * "invalid value". 1024 threads a block is the limit of every capability since 2.0.
- */
-static cudaError_t launched(CUresult result, dim3 grid, dim3 block)
-{
-    bool empty = grid.x == 0 || grid.y == 0 || grid.z == 0 || block.x == 0 || block.y == 0 || block.z == 0;
-    if (result == CUDA_ERROR_INVALID_VALUE && (empty || (uint64_t)block.x * block.y * block.z > 1024))
-        return cudasim_runtime_fail(cudaErrorInvalidConfiguration);
-    return cudasim_runtime_end(result);
-}
-
 static cudaError_t launch(CUkernel kernel, dim3 grid, dim3 block, void **args, size_t shared_bytes, cudaStream_t stream)
 {
     /*
      * The driver takes kernel handles where it takes functions, and the real runtime passes them
      * too.
      */
-    return launched(cuLaunchKernel((CUfunction)kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z,
-                                   (unsigned)shared_bytes, stream, args, NULL),
-                    grid, block);
+    return cudasim_runtime_end(cuLaunchKernel((CUfunction)kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                                              (unsigned)shared_bytes, stream, args, NULL));
 }
 
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **args, size_t shared_bytes,
@@ -48,7 +35,7 @@ cudaError_t cudaLaunchKernel(const void *func, dim3 grid, dim3 block, void **arg
     if (result == CUDA_SUCCESS)
         result = cudasim_kernel_from_symbol(func, &kernel);
     if (result != CUDA_SUCCESS)
-        return cudasim_kernel_lookup_failed(result);
+        return cudasim_runtime_end(result);
     return launch(kernel, grid, block, args, shared_bytes, stream);
 }
 
@@ -60,10 +47,9 @@ cudaError_t cudaLaunchCooperativeKernel(const void *func, dim3 grid, dim3 block,
     if (result == CUDA_SUCCESS)
         result = cudasim_kernel_from_symbol(func, &kernel);
     if (result != CUDA_SUCCESS)
-        return cudasim_kernel_lookup_failed(result);
-    return launched(cuLaunchCooperativeKernel((CUfunction)kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z,
-                                              (unsigned)shared_bytes, stream, args),
-                    grid, block);
+        return cudasim_runtime_end(result);
+    return cudasim_runtime_end(cuLaunchCooperativeKernel((CUfunction)kernel, grid.x, grid.y, grid.z, block.x, block.y,
+                                                         block.z, (unsigned)shared_bytes, stream, args));
 }
 
 /*
@@ -83,7 +69,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
     if (result == CUDA_SUCCESS)
         result = cudasim_kernel_from_symbol(func, &kernel);
     if (result != CUDA_SUCCESS)
-        return cudasim_kernel_lookup_failed(result);
+        return cudasim_runtime_end(result);
     CUlaunchConfig driver_config = {
         .gridDimX = config->gridDim.x,
         .gridDimY = config->gridDim.y,
@@ -96,8 +82,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
         .attrs = (CUlaunchAttribute *)(void *)config->attrs,
         .numAttrs = config->numAttrs,
     };
-    return launched(cuLaunchKernelEx(&driver_config, (CUfunction)kernel, args, NULL), config->gridDim,
-                    config->blockDim);
+    return cudasim_runtime_end(cuLaunchKernelEx(&driver_config, (CUfunction)kernel, args, NULL));
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data)

@@ -81,12 +81,15 @@ CUDASIM_HIDDEN CUresult cudasim_primary_context(int ordinal, CUcontext *context)
 /*
  * Stores the kernel behind a program's `func`: the address of its host stub, or a handle that this
  * library gave out before. Registers the kernel with the driver at the first call. Returns
- * CUDA_ERROR_INVALID_HANDLE if no such kernel exists (say cudaErrorInvalidDeviceFunction). Returns
+ * CUDA_ERROR_INVALID_HANDLE if no such kernel exists. Returns
  * CUDA_ERROR_NO_BINARY_FOR_GPU if the program has no host version of it for the simulator.
  */
 CUDASIM_HIDDEN CUresult cudasim_kernel_from_symbol(const void *func, CUkernel *kernel);
 
-/* cudasim_runtime_end for the result of cudasim_kernel_from_symbol, in the runtime's words. */
+/*
+ * cudasim_runtime_end for the result of cudasim_kernel_from_symbol, in the runtime's words. Not for
+ * launches, which answer in the driver's words (CUDA 13.0).
+ */
 CUDASIM_HIDDEN cudaError_t cudasim_kernel_lookup_failed(CUresult result);
 
 /*
