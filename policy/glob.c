@@ -3,12 +3,12 @@
 #include <stddef.h>
 
 /*
- * Sets *holds to whether the set that begins at `pattern` ("[...]") holds c. Returns the text
+ * Sets *holds to whether the set that begins at `glob` ("[...]") holds c. Returns the text
  * behind the set, or NULL if the set never ends; then [ is a plain character.
  */
-static const char *match_set(const char *pattern, unsigned char c, bool *holds)
+static const char *match_set(const char *glob, unsigned char c, bool *holds)
 {
-    const char *at = pattern + 1;
+    const char *at = glob + 1;
     bool inverted = *at == '!' || *at == '^';
     bool found = false;
 
@@ -33,29 +33,29 @@ static const char *match_set(const char *pattern, unsigned char c, bool *holds)
 }
 
 /*
- * Returns whether the first element of `pattern` (not a *) matches c; *rest is the pattern behind
+ * Returns whether the first element of `glob` (not a *) matches c; *rest is the glob behind
  * it.
  */
-static bool match_one(const char *pattern, char c, const char **rest)
+static bool match_one(const char *glob, char c, const char **rest)
 {
     bool holds = false;
 
-    if (*pattern == '[') {
-        *rest = match_set(pattern, (unsigned char)c, &holds);
+    if (*glob == '[') {
+        *rest = match_set(glob, (unsigned char)c, &holds);
         if (*rest)
             return holds;
     }
-    if (*pattern == '\\' && pattern[1])
-        pattern++;
-    else if (*pattern == '?') {
-        *rest = pattern + 1;
+    if (*glob == '\\' && glob[1])
+        glob++;
+    else if (*glob == '?') {
+        *rest = glob + 1;
         return true;
     }
-    *rest = pattern + 1;
-    return *pattern == c;
+    *rest = glob + 1;
+    return *glob == c;
 }
 
-bool ps_glob_matches(const char *pattern, const char *text)
+bool ps_glob_matches(const char *glob, const char *text)
 {
     /* The place behind the last *, to continue from after giving that * one more character. */
     const char *after_star = NULL;
@@ -63,20 +63,20 @@ bool ps_glob_matches(const char *pattern, const char *text)
     const char *rest;
 
     while (*text) {
-        if (*pattern == '*') {
-            after_star = ++pattern;
+        if (*glob == '*') {
+            after_star = ++glob;
             star_text = text;
-        } else if (*pattern && match_one(pattern, *text, &rest)) {
-            pattern = rest;
+        } else if (*glob && match_one(glob, *text, &rest)) {
+            glob = rest;
             text++;
         } else if (after_star) {
-            pattern = after_star;
+            glob = after_star;
             text = ++star_text;
         } else {
             return false;
         }
     }
-    while (*pattern == '*')
-        pattern++;
-    return !*pattern;
+    while (*glob == '*')
+        glob++;
+    return !*glob;
 }

@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-/* Returns whether the pattern matches the whole text. */
-bool ps_glob_matches(const char *pattern, const char *text);
+/* Returns whether the glob matches the whole text. */
+bool ps_glob_matches(const char *glob, const char *text);
 
 #endif

@@ -225,19 +225,10 @@ static void name_what_is_written(void)
     }
 }
 
-static void tell_observers(const char *why)
-{
-    ps_event_trace_finish(); /* the trace's thread makes driver calls in a context that may be about to go */
-    if (why && ps_verify_is_on())
-        ps_verify_aside(why);
-}
-
 static void begin(void)
 {
     const char *why = NULL;
 
-    ps_observers.stands_aside = tell_observers;
-    ps_observers.event = ps_event_trace_put;
     if (ps_is_secure_execution()) {
         ps_settings_default(&ps_settings);
         atomic_store(&ps_process_state, PS_PROCESS_ASIDE);
@@ -262,8 +253,7 @@ static void begin(void)
         ps_log_warn(PROCESS,
                     "standing aside, the program runs as without Penstock: %s; `penstock doctor` tells what to do",
                     why);
-        if (ps_verify_is_on())
-            ps_verify_aside(why);
+        ps_observers.aside(why);
         atomic_store(&ps_process_state, PS_PROCESS_ASIDE);
     } else {
         ps_event_trace_open(ps_settings.trace);

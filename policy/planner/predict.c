@@ -22,7 +22,7 @@ size_t penstock_predict_workspace_bytes(const struct penstock_step *step)
            ps_page_reuse_bytes(step);
 }
 
-struct pages {
+struct page_traffic {
     const struct penstock_step *step;
     struct ps_page_reuse *reuse;
 };
@@ -43,15 +43,15 @@ static uint32_t parts_of(uint64_t bytes)
 
 static uint32_t paged(void *ctx, enum ps_paged what, uint32_t span, int64_t held)
 {
-    struct pages *pages = ctx;
+    struct page_traffic *traffic = ctx;
 
     if (what == PS_PAGED_FREED) {
-        ps_page_reuse_freed(pages->reuse, span);
+        ps_page_reuse_freed(traffic->reuse, span);
         return 0;
     }
-    if (!ps_page_reuse_taken(pages->reuse, span, what == PS_PAGED_BACK, held))
+    if (!ps_page_reuse_taken(traffic->reuse, span, what == PS_PAGED_BACK, held))
         return 0;
-    return parts_of(pages->step->span[span].bytes);
+    return parts_of(traffic->step->span[span].bytes);
 }
 
 /* Returns NULL, or the problem of the move. Fills the gap that the move lies in. */
@@ -147,9 +147,9 @@ int penstock_predict(const struct penstock_step *step, void *workspace, struct p
     struct ps_outcome outcome = ps_playback_run(playback, plan->move, plan->moves, PS_PREDICT_ROUNDS);
     const uint64_t without_ns = (uint64_t)(outcome.round_ns + 0.5);
     if (step->links.mapping_ns) {
-        struct pages pages = {step,
-                              ps_page_reuse_init(step, taken + aligned(step->uses) + aligned(ps_playback_bytes(step)))};
-        const struct ps_playback_watch watch = {.paged = paged, .ctx = &pages};
+        struct page_traffic traffic = {
+            step, ps_page_reuse_init(step, taken + aligned(step->uses) + aligned(ps_playback_bytes(step)))};
+        const struct ps_playback_watch watch = {.paged = paged, .ctx = &traffic};
         ps_playback_show(playback, &watch);
         outcome = ps_playback_run(playback, plan->move, plan->moves, PS_PREDICT_ROUNDS);
     }

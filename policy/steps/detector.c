@@ -64,7 +64,7 @@ struct ps_steps {
     uint32_t slot, position; /* of the pattern that is followed */
     uint64_t followed;       /* launches since that pattern was found or recognised */
     uint32_t lost_slot;      /* the pattern that was lost last; PS_NOWHERE: none, or it is forgotten */
-    struct ps_resync lost_place;
+    struct ps_resync resync;
     uint64_t foreign; /* the number of successive grams that no pattern has */
     /* `count` when the latest launch that no pattern has was seen. */
     uint64_t last_foreign;
@@ -214,7 +214,7 @@ static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
         steps->following = false;
         steps->lost++;
         steps->lost_slot = steps->slot;
-        ps_resync_begin(&steps->lost_place, pattern, expected, fingerprint);
+        ps_resync_begin(&steps->resync, pattern, expected, fingerprint);
         /* if this launch has a place in a pattern after all, the run counts one launch too many */
         steps->foreign = 1;
         steps->known = UINT32_MAX;
@@ -261,7 +261,7 @@ static bool recognise(struct ps_steps *steps, uint64_t fingerprint, uint64_t gra
     bool best_unique = false;
 
     if (steps->lost_slot != PS_NOWHERE)
-        place = ps_resync_look(&steps->lost_place, &steps->pattern[steps->lost_slot], fingerprint);
+        place = ps_resync_look(&steps->resync, &steps->pattern[steps->lost_slot], fingerprint);
     if (place != PS_NOWHERE && !is_superseded(steps, &steps->pattern[steps->lost_slot])) {
         if (steps->broken == steps->lost_slot)
             steps->broken = PS_NOWHERE;

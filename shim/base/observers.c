@@ -1,14 +1,16 @@
 #include "base/observers.h"
 
-static void ignore_standing_aside(const char *why)
-{
-    (void)why;
-}
-
 static bool ignore_event(struct ps_event_record *record)
 {
     (void)record;
     return false;
+}
+
+static void ignore_end(void) {}
+
+static void ignore_standing_aside(const char *why)
+{
+    (void)why;
 }
 
 static void ignore_birth(const struct ps_span *span)
@@ -40,8 +42,9 @@ static void ignore_step(const struct penstock_step *step, uint64_t first)
 }
 
 struct ps_observers ps_observers = {
-    .stands_aside = ignore_standing_aside,
     .event = ignore_event,
+    .trace_ends = ignore_end,
+    .aside = ignore_standing_aside,
     .born = ignore_birth,
     .launch = ignore_launch,
     .launched = ignore_launched,

@@ -1,6 +1,7 @@
 /*
- * The observers of the rooms below them: the report, the trace and `penstock verify`. The set-up
- * fills this table: process.c with the functions of report and trace, verify with its own.
+ * What the rooms below tell the observers: the trace and `penstock verify`. Each fills its part of
+ * this table in the set-up, if the user asked for it. Report and live page have no part: they read
+ * counters and state, and nothing below calls them.
  *
  * Threads: each entry says its own; the table is constant after the set-up.
  */
@@ -19,17 +20,23 @@ struct ps_span;
 struct ps_span_facts;
 
 struct ps_observers {
-    /* Called when Penstock begins to stand aside; `why` may be NULL. Any thread. */
-    void (*stands_aside)(const char *why);
+    /* ---- the trace (observe/event_trace.c) ---- */
 
     /*
-     * Takes a record for the trace (observe/event_trace.h); returns false if there is no room for
-     * it. Any thread, with the registry lock or without it.
+     * Takes a record for the trace; returns false if there is no trace or no room for it. Any
+     * thread, with the registry lock or without it.
      */
     bool (*event)(struct ps_event_record *record);
+    /*
+     * Called when Penstock begins to stand aside: the trace's thread makes driver calls in a
+     * context that may be about to go. Any thread.
+     */
+    void (*trace_ends)(void);
 
-    /* The entries below are for `penstock verify`, and are called only while ps_verify_is_on(). */
+    /* ---- `penstock verify` (verify/verify.c); called only while ps_verify_is_on() ---- */
 
+    /* The same, if there is a reason; `why` says it. May be called without verify. Any thread. */
+    void (*aside)(const char *why);
     /* Called when a span begins a life. [locked] */
     void (*born)(const struct ps_span *span);
     /*

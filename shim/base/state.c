@@ -13,5 +13,7 @@ void ps_process_stand_aside(const char *why)
         return;
     if (why)
         ps_log_warn(PROCESS, "standing aside from now on: %s; later allocations do not move", why);
-    ps_observers.stands_aside(why);
+    ps_observers.trace_ends();
+    if (why)
+        ps_observers.aside(why);
 }

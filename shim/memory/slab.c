@@ -332,7 +332,7 @@ int ps_slab_map_row(CUdeviceptr address, const struct ps_slot *row)
     int r = 0;
 
     for (; row && !r; row = row->next_in_row) {
-        r = ps_handle_map(address + mapped, row->bytes, row->pages);
+        r = ps_handle_map(address + mapped, row->bytes, row->handle);
         if (!r)
             mapped += row->bytes;
     }
@@ -410,7 +410,7 @@ static bool destroy(const struct ps_slot *slot)
 {
     if (ps_slab_wait_until_read(slot) || ps_pages_unmap(slot->address, slot->bytes))
         return false;
-    ps_pages_release(slot->pages);
+    ps_pages_release(slot->handle);
     return true;
 }
 
@@ -483,14 +483,14 @@ static int create(size_t bytes, struct ps_slot **out)
     }
 
     slot->bytes = bytes;
-    r = ps_host_pages_create(bytes, &slot->pages);
+    r = ps_host_pages_create(bytes, &slot->handle);
     if (!r) {
-        r = ps_handle_map(slot->address, bytes, slot->pages);
+        r = ps_handle_map(slot->address, bytes, slot->handle);
         if (!r)
             r = ps_cuda_errno(ps_cu.cuEventCreate(&slot->read_done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
         if (r) {
             ps_pages_unmap(slot->address, bytes);
-            ps_pages_release(slot->pages);
+            ps_pages_release(slot->handle);
         }
     }
     ps_registry_lock();

@@ -30,7 +30,7 @@ struct ps_slot_size;
 struct ps_slot {
     CUdeviceptr address;
     size_t bytes;
-    CUmemGenericAllocationHandle pages;
+    CUmemGenericAllocationHandle handle;
     struct ps_slot *next_in_row; /* NULL: this is the last slot of its row */
     CUevent read_done;           /* recorded behind each H2D of a row that this slot begins */
     CUevent read_by;             /* a slot's read_done, recorded behind the last H2D that read it */

@@ -24,25 +24,25 @@
 #define KNOWN_MOST (4 * BUCKETS)
 
 /* A block that the program owns, or that is kept. */
-struct block {
+struct small_block {
     CUdeviceptr address;
     size_t bytes;
     struct ps_stream *stream; /* the stream on which it was freed; NULL: the program owns it */
-    LIST_ENTRY(block) by_address;
-    LIST_ENTRY(block) by_size; /* kept blocks, by stream and size, last freed first */
-    TAILQ_ENTRY(block) by_age; /* kept blocks */
+    LIST_ENTRY(small_block) by_address;
+    LIST_ENTRY(small_block) by_size; /* kept blocks, by stream and size, last freed first */
+    TAILQ_ENTRY(small_block) by_age; /* kept blocks */
 };
-LIST_HEAD(blocks, block);
+LIST_HEAD(small_blocks, small_block);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all data below */
 static pthread_cond_t one_has_gone = PTHREAD_COND_INITIALIZER;
-static struct blocks known[BUCKETS], kept[BUCKETS];
+static struct small_blocks known[BUCKETS], kept[BUCKETS];
 /*
  * Blocks on their way back to the real allocator, on their streams, linked by by_size. Those
  * streams must still exist.
  */
-static struct blocks going;
-static TAILQ_HEAD(, block) oldest_first = TAILQ_HEAD_INITIALIZER(oldest_first);
+static struct small_blocks going;
+static TAILQ_HEAD(, small_block) oldest_first = TAILQ_HEAD_INITIALIZER(oldest_first);
 static uint64_t kept_bytes;
 static size_t known_blocks;
 /*
@@ -53,20 +53,20 @@ static bool is_asked[PS_STREAMS_MAX];
 
 static atomic_bool are_known;
 
-static struct blocks *bucket(struct blocks *table, uint64_t key)
+static struct small_blocks *bucket(struct small_blocks *table, uint64_t key)
 {
     return &table[(key * 0x9e3779b97f4a7c15u) >> 52];
 }
 
-static struct blocks *bucket_of_size(const struct ps_stream *stream, size_t bytes)
+static struct small_blocks *bucket_of_size(const struct ps_stream *stream, size_t bytes)
 {
     return bucket(kept, bytes / PS_SMALL_UNIT +
                             (ps_ordering_rule(SMALL_STAYS_ON_STREAM) ? (uint64_t)stream->index << 32 : 0));
 }
 
-static struct block *find(CUdeviceptr address)
+static struct small_block *find(CUdeviceptr address)
 {
-    struct block *b;
+    struct small_block *b;
 
     LIST_FOREACH (b, bucket(known, address / PS_SMALL_UNIT), by_address)
         if (b->address == address)
@@ -74,7 +74,7 @@ static struct block *find(CUdeviceptr address)
     return b;
 }
 
-static void keep(struct block *b, struct ps_stream *stream)
+static void keep(struct small_block *b, struct ps_stream *stream)
 {
     b->stream = stream;
     LIST_INSERT_HEAD(bucket_of_size(stream, b->bytes), b, by_size);
@@ -83,7 +83,7 @@ static void keep(struct block *b, struct ps_stream *stream)
     ps_count(small_kept);
 }
 
-static void no_longer_kept(struct block *b)
+static void no_longer_kept(struct small_block *b)
 {
     LIST_REMOVE(b, by_size);
     TAILQ_REMOVE(&oldest_first, b, by_age);
@@ -92,19 +92,19 @@ static void no_longer_kept(struct block *b)
 }
 
 /* Ends the keeping of a block that the real allocator has, or is about to get. */
-static void stop_keeping(struct block *b)
+static void stop_keeping(struct small_block *b)
 {
     no_longer_kept(b);
     ps_count(small_given_back);
 }
 
-static void no_longer_known(struct block *b)
+static void no_longer_known(struct small_block *b)
 {
     LIST_REMOVE(b, by_address);
     known_blocks--;
 }
 
-static void forget(struct block *b)
+static void forget(struct small_block *b)
 {
     no_longer_known(b);
     free(b);
@@ -113,7 +113,7 @@ static void forget(struct block *b)
 CUdeviceptr ps_small_take(struct ps_stream *stream, size_t bytes)
 {
     CUdeviceptr address = 0;
-    struct block *b;
+    struct small_block *b;
 
     pthread_mutex_lock(&lock);
     is_asked[stream->index] = true;
@@ -140,7 +140,7 @@ void ps_small_note(CUdeviceptr address, size_t bytes)
     /* A free of the block comes after this, in the program's order. */
     atomic_store_explicit(&are_known, true, memory_order_relaxed);
     pthread_mutex_lock(&lock);
-    struct block *b = find(address);
+    struct small_block *b = find(address);
     if (b && b->stream)
         stop_keeping(b); /* the real allocator has given the address out again although the block was kept */
     if (!b && known_blocks < KNOWN_MOST && (b = calloc(1, sizeof *b))) {
@@ -174,7 +174,7 @@ enum ps_small ps_small_free(CUdeviceptr address, struct ps_stream *stream)
     enum ps_small how = PS_SMALL_UNKNOWN;
 
     pthread_mutex_lock(&lock);
-    struct block *b = find(address);
+    struct small_block *b = find(address);
     if (b && b->stream) {
         how = PS_SMALL_TWICE;
         /* Beyond that bound, other streams have left excess. */
@@ -192,7 +192,7 @@ CUdeviceptr ps_small_excess(const struct ps_stream *stream)
 {
     CUdeviceptr address = 0;
     unsigned looked_at = 0;
-    struct block *b;
+    struct small_block *b;
 
     pthread_mutex_lock(&lock);
     if (kept_bytes > most()) {
@@ -213,9 +213,9 @@ CUdeviceptr ps_small_excess(const struct ps_stream *stream)
  * Takes out a kept block of the context, or of `stream` if that is set, and marks it as going.
  * Returns NULL if none is kept.
  */
-static struct block *next_to_give_back(CUcontext context, const struct ps_stream *stream)
+static struct small_block *next_to_give_back(CUcontext context, const struct ps_stream *stream)
 {
-    struct block *b;
+    struct small_block *b;
 
     pthread_mutex_lock(&lock);
     TAILQ_FOREACH (b, &oldest_first, by_age)
@@ -232,7 +232,7 @@ static struct block *next_to_give_back(CUcontext context, const struct ps_stream
     return b;
 }
 
-static void has_gone(struct block *b)
+static void has_gone(struct small_block *b)
 {
     pthread_mutex_lock(&lock);
     LIST_REMOVE(b, by_size);
@@ -250,7 +250,7 @@ static bool give_back(const struct ps_stream *stream)
     struct ps_managed_context context = ps_managed_context_enter();
     bool some = false;
 
-    for (struct block *b; (b = next_to_give_back(ps_device.context, stream)); some = true) {
+    for (struct small_block *b; (b = next_to_give_back(ps_device.context, stream)); some = true) {
         if (!ps_cu.cuMemFreeAsync || ps_cu.cuMemFreeAsync(b->address, b->stream->handle) != CUDA_SUCCESS)
             ps_count(small_lost);
         has_gone(b);
@@ -259,9 +259,9 @@ static bool give_back(const struct ps_stream *stream)
     return some;
 }
 
-static const struct block *going_on(CUstream handle)
+static const struct small_block *going_on(CUstream handle)
 {
-    const struct block *b;
+    const struct small_block *b;
 
     LIST_FOREACH (b, &going, by_size)
         if (b->stream->handle == handle)
@@ -285,7 +285,7 @@ static void wait_for_those_of(CUstream handle)
 void ps_small_give_back_of(CUstream handle)
 {
     struct ps_stream *stream = NULL;
-    struct block *b;
+    struct small_block *b;
 
     pthread_mutex_lock(&lock);
     TAILQ_FOREACH (b, &oldest_first, by_age)
@@ -305,7 +305,7 @@ bool ps_small_give_back(void)
 uint64_t ps_small_kept(void)
 {
     uint64_t bytes = 0;
-    struct block *b;
+    struct small_block *b;
 
     pthread_mutex_lock(&lock);
     TAILQ_FOREACH (b, &oldest_first, by_age)

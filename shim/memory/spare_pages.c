@@ -97,7 +97,7 @@ static size_t parts_of(size_t bytes)
     return bytes / (least > unit ? least : unit) + 2;
 }
 
-static struct ps_pages *new_block(size_t bytes, size_t parts)
+static struct ps_pages *new_pages(size_t bytes, size_t parts)
 {
     struct ps_pages *pages = malloc(sizeof *pages + parts * sizeof *pages->part);
 
@@ -113,7 +113,7 @@ static void add(struct ps_pages *pages, struct ps_page_part part)
 
 struct ps_pages *ps_spare_gather(size_t bytes)
 {
-    struct ps_pages *pages = new_block(bytes, parts_of(bytes));
+    struct ps_pages *pages = new_pages(bytes, parts_of(bytes));
     size_t lack = bytes;
 
     if (!pages)
@@ -196,7 +196,7 @@ struct ps_pages *ps_spare_take_out(uint64_t bytes)
     for (size_t i = 0; i < dev->count && (!best || best->bytes < bytes); i++)
         if (dev->shelf[i].count)
             best = &dev->shelf[i];
-    struct ps_pages *pages = best ? new_block(best->bytes, 1) : NULL;
+    struct ps_pages *pages = best ? new_pages(best->bytes, 1) : NULL;
     if (pages)
         add(pages, take(best));
     return pages;

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "base/observers.h"
 #include "base/per_device.h"
 #include "base/settings.h"
 #include "cuda/device_memory.h"
@@ -21,6 +22,7 @@
 #include "memory/registry.h"
 #include "observe/trace_file.h"
 #include "observe/trace_format.h"
+#include "residency/event_ring.h"
 #include "residency/events.h"
 
 /*
@@ -56,7 +58,11 @@ static struct ps_trace_file file;
 static struct ps_event_record *pending;
 static unsigned pending_count, devices_met;
 
-bool ps_event_trace_put(struct ps_event_record *record)
+/*
+ * Takes over the record, for the device that the thread is at. False: it is dropped, and counted
+ * unless the trace has ended. Any thread, any lock.
+ */
+static bool take_record(struct ps_event_record *record)
 {
     bool put = false;
 
@@ -191,7 +197,7 @@ static void write_last(void)
     ps_trace_format_end(ps_now_ns(), ps_counted(trace_events), ps_counted(trace_events_dropped), error);
 }
 
-static void write_timeline(void)
+static void write_trace(void)
 {
     while (!atomic_load(&closing)) {
         meet_devices();
@@ -274,13 +280,15 @@ void ps_event_trace_open(const char *where)
     pending = calloc(PENDING, sizeof *pending);
     open_clock();
     if (!pending || ps_event_ring_open(&ring, RING) ||
-        ps_helper_thread_start("penstock-trace", write_timeline, writer_is_gone, NULL)) {
+        ps_helper_thread_start("penstock-trace", write_trace, writer_is_gone, NULL)) {
         ps_log_warn(REPORT,
                     "PENSTOCK_TRACE=%s: no trace is written, because there is no memory or no "
                     "thread for it; a lower PENSTOCK_HOST_BUDGET makes the slab smaller",
                     path);
         return;
     }
+    ps_observers.event = take_record;
+    ps_observers.trace_ends = ps_event_trace_finish;
     atomic_store(&is_open, true);
     atomic_store(&ps_events_traces, true);
 }

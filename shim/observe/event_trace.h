@@ -6,25 +6,16 @@
 #ifndef PS_EVENT_TRACE_H
 #define PS_EVENT_TRACE_H
 
-#include <stdbool.h>
-
-#include "residency/event_ring.h"
-
 /*
  * Opens the file and starts the thread. From then on events at the thread's device are traced. A
  * file that can't be opened is logged in one line. `path` must stay valid; "": there is no trace.
+ * Fills the trace's part of the table of observers.
  * Once, in the set-up, when the first device has been added; its context is current.
  */
 void ps_event_trace_open(const char *path);
 
 /* A further device is about to be added. Does nothing while there is no trace. */
 void ps_event_trace_add_device(void);
-
-/*
- * Takes over the record, for the device that the thread is at. False: it is dropped, and counted
- * unless the trace has ended. Any thread, any lock.
- */
-bool ps_event_trace_put(struct ps_event_record *record);
 
 /* Ends tracing: later events are not in the file. Any lock. Async-signal-safe. */
 void ps_event_trace_stop(void);

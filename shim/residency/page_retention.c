@@ -44,7 +44,7 @@ static bool still_asks(void)
 
 /*
  * Returns the held bytes above which pages should go back to the driver. Freed spans may keep pages
- * while they are reused. More than an eighth above the peak of live bytes is hoarding. It is not if
+ * while they are reused. More than an eighth above the peak of live bytes is too much. It is not if
  * each span is wanted again, or a larger one serves. A step whose sizes peak at different times
  * needs more. (ResNet-50: 19 % above. Making and unmaking 48 spans a step there took a tenth of the
  * step on an H200.)

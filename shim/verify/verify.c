@@ -54,7 +54,7 @@ static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool over;     /* all was seen, or a launch has faulted */
 static uint64_t last_learnt; /* number of the latest launch that is learnt from */
-static uint64_t launches_seen, launches_bare;
+static uint64_t launches_seen, launches_idle_unmapped;
 static struct {
     uint64_t learnt, told, followed;
 } steps;
@@ -157,7 +157,7 @@ static uint64_t steps_so_far(void)
 static void write_progress(struct ps_json *json)
 {
     ps_json_u64(json, "launches", launches_seen);
-    ps_json_u64(json, "launches_bare", launches_bare);
+    ps_json_u64(json, "launches_idle_unmapped", launches_idle_unmapped);
     ps_json_u64(json, "steps", steps_so_far());
     ps_json_u64(json, "steps_followed", steps.followed);
     ps_json_u64(json, "evictions", ps_counted(evictions));
@@ -361,7 +361,7 @@ static void see_launch(CUstream stream, CUfunction function, void **parameters, 
     mine.unmapped = mine.has_turn && !traced.is_blind && is_to_be_unmapped();
     /* Memory is searched only if the task is about one kernel. */
     if (mine.unmapped && ps_verify_unmap_idle(&task, grace, task.strips ? NULL : function, parameters, extra))
-        launches_bare++;
+        launches_idle_unmapped++;
 }
 
 static void see_launched(void)
@@ -394,7 +394,8 @@ static void see_launched(void)
         pthread_mutex_unlock(&turn);
 }
 
-void ps_verify_aside(const char *why)
+/* Penstock stands aside: the run shows nothing. */
+static void see_standing_aside(const char *why)
 {
     struct event event;
 
@@ -495,6 +496,7 @@ void ps_verify_open(struct ps_settings *settings, const struct ps_ranks *ranks)
     }
     grace = settings->grace;
     settings->guard = task.guard;
+    ps_observers.aside = see_standing_aside;
     ps_observers.born = see_birth;
     ps_observers.launch = see_launch;
     ps_observers.launched = see_launched;

@@ -30,12 +30,10 @@
 /*
  * Reads the task, and sets the guard that it asks for. Another process of the job may have taken
  * the task. If so, or without a task, the run is as without PENSTOCK_VERIFY. A task that can't be
- * read has the same effect, and is logged. Fills the table of observers. Once, in the set-up.
+ * read has the same effect, and is logged. Fills its part of the table of observers. Once, in the
+ * set-up.
  */
 void ps_verify_open(struct ps_settings *settings, const struct ps_ranks *ranks);
-
-/* Penstock stands aside: the run shows nothing. */
-void ps_verify_aside(const char *why);
 
 /* The program has ended by itself. */
 void ps_verify_ended(void);

@@ -139,7 +139,7 @@ cured() {
 printf '{\n"event": "aside", "why": "nobody can tell"\n}\n' >>"$PENSTOCK_VERIFY.seen"
 [ "$1" = aside ] || sleep 0.3
 [ "$1" = aside ] || printf '{\n"event": "fault", "kernel": "peek", "occurrence": 1, "queued_before": true, "alone": true, "error": 700, "layer": {"number": null,
-    "name": null, "direction": null}, "launches": 1, "launches_bare": 0, "steps": 0, "steps_followed": 0, "evictions": 1, "spans": []\n}\n' >>"$PENSTOCK_VERIFY.seen"
+    "name": null, "direction": null}, "launches": 1, "launches_idle_unmapped": 0, "steps": 0, "steps_followed": 0, "evictions": 1, "spans": []\n}\n' >>"$PENSTOCK_VERIFY.seen"
 exec sleep 20
 END
     chmod +x says

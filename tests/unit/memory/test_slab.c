@@ -383,7 +383,7 @@ static void test_a_row_is_mapped_slot_behind_slot(void)
     for (unsigned i = 0; i < 3 && slot; i++, slot = slot->next_in_row) {
         EXPECT_U64(SPAN + offsets[i] * UNIT, mapped[i].address);
         EXPECT_U64(slot->bytes, mapped[i].bytes);
-        EXPECT_U64(slot->pages, mapped[i].pages);
+        EXPECT_U64(slot->handle, mapped[i].pages);
     }
 
     /* The third mapping is refused: the first two are undone. */

@@ -11,7 +11,7 @@
 
 #include "expect.h"
 
-static char path[] = "/tmp/penstock-timeline.XXXXXX";
+static char path[] = "/tmp/penstock-trace.XXXXXX";
 static struct ps_trace_file file;
 static char text[4u << 20];
 
