@@ -317,7 +317,9 @@ ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 programs := $(tools) scripts/command/penstock-advise scripts/command/penstock-help scripts/command/penstock-report scripts/command/penstock-summary scripts/command/penstock-verify
 modules := scripts/command/penstock_command.py scripts/command/penstock_files.py scripts/command/penstock_findings.py scripts/command/penstock_output.py scripts/command/penstock_reports.py scripts/command/penstock_text.py
 public_headers := $(wildcard include/penstock/*.h)
-documents := README.md CHANGELOG.md LICENSE
+# The README, and what it and these lead to.
+documents := README.md CHANGELOG.md LICENSE include/penstock/README.md $(wildcard scripts/manual/*.md scripts/examples/*.* scripts/examples/*/*) \
+    scripts/examples/Containerfile $(addsuffix /README.md,policy scripts shim tests tests/cudasim tests/recordings tests/results)
 # MODE:FILE:PLACE
 installed := 755:$(library):$(LIBDIR)/$(soname) 755:scripts/command/penstock:$(PREFIX)/bin/penstock \
     $(foreach file,$(programs),755:$(file):$(PREFIX)/libexec/penstock/$(notdir $(file))) \
@@ -351,6 +353,7 @@ uninstall:
 	    place="$(DESTDIR)$${entry##*:}"; rm -f "$$place"; dir=$${place%/*}; \
 	    [ "$${dir##*/}" != report-page ] || { rmdir "$$dir" 2>/dev/null; dir=$${dir%/*}; }; \
 	    [ "$${dir##*/}" != penstock ] || [ ! -d "$$dir" ] || rmdir --ignore-fail-on-non-empty "$$dir"; done
+	$(Q)[ ! -d "$(DESTDIR)$(PREFIX)/share/doc/penstock" ] || find "$(DESTDIR)$(PREFIX)/share/doc/penstock" -depth -type d -empty -delete
 
 # --- packages --------------------------------------------------------------------------------------------------------------------------
 packages := $(OUT)/packages

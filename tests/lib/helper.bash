@@ -244,6 +244,17 @@ refuses_failing_output() {
     lacks "$(<errors)" 'Traceback|Exception'
 }
 
+# --- documents ------------------------------------------------------------------------------------
+# broken_links DIRECTORY: prints each link in the Markdown files there that leads to no file.
+broken_links() {
+    local document link
+    while read -r document; do
+        while read -r link; do
+            [ -z "${link%%#*}" ] || [ -e "${document%/*}/${link%%#*}" ] || echo "${document#"$1"/}: $link"
+        done < <(grep -oE '\]\([^):]+\)' "$document" | sed -E 's/^\]\((.*)\)$/\1/')
+    done < <(find "$1" -name '*.md')
+}
+
 # --- waiting --------------------------------------------------------------------------------------
 # wait_until SECONDS COMMAND...: waits until the command succeeds, and tries it every 50 ms. Fails
 # when the time is over.

@@ -390,6 +390,7 @@ shows() {
     dpkg-deb -e "$package" control
     (cd "$tree" && md5sum --quiet -c "$WORK/control/md5sums")
     contains "$(cat "$tree/usr/share/doc/penstock/copyright")" 'MIT License'
+    equal '' "$(broken_links "$tree/usr/share/doc/penstock")" "links that lead nowhere"
 
     equal "$("$PENSTOCK" --version)" "$("$tree/usr/bin/penstock" --version)"
     run with_device "$tree/usr/bin/penstock" doctor
