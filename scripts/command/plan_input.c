@@ -137,7 +137,12 @@ void plan_input_read(struct plan_input *input, int argc, char **argv)
     const char *value[VALUED] = {NULL};
     size_t length;
 
-    *input = (struct plan_input){.policy = "plan", .options = {.prefetch_layers = 1}};
+    static struct ps_settings settings;
+    ps_settings_default(&settings);
+    *input = (struct plan_input){.policy = "plan",
+                                 .options = {.prefetch_layers = settings.prefetch_layers,
+                                             .defer_layers = settings.defer_layers,
+                                             .keep_last = settings.keep_last}};
     for (int i = 1; i < argc; i++) {
         size_t option = VALUED;
         if (strcmp(argv[i], "--moves") == 0) {

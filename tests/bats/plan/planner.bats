@@ -110,6 +110,23 @@ close_to_bound() {
     contains "$output" 'in 0 moves'
 }
 
+@test "the layers policy has the settings' defaults" {
+    local option variable default given
+    run_command plan "$RECORDINGS/h200-llama-48GiB.gz" --budget 38GiB --policy layers
+    ended_with 0
+    default=$output
+    while IFS=: read -r option variable; do
+        given=$("$BUILD/penstock-settings" list | awk -F'\t' -v name="$variable" '$1 == name { print $3 }')
+        contains "$given" '^[0-9]+$'
+        run_command plan "$RECORDINGS/h200-llama-48GiB.gz" --budget 38GiB --policy layers "--$option" "$given"
+        equal "$default" "$output" "with --$option $given"
+        run_command plan "$RECORDINGS/h200-llama-48GiB.gz" --budget 38GiB --policy layers "--$option" $((given + 3))
+        [ "$default" != "$output" ]
+    done <<<'prefetch-layers:PENSTOCK_PREFETCH_LAYERS
+defer-layers:PENSTOCK_DEFER_LAYERS
+keep-last:PENSTOCK_KEEP_LAST'
+}
+
 @test "unusable input is refused in one line with status 2" {
     printf 'penstock-recording 1\nlinks 1 1 1 1 0 0\nl 5 0\n' >bad
     printf 'penstock-recording 1\nlinks 1 1 1 1 0 0\nl 5\n' >good
