@@ -23,30 +23,19 @@ static CUresult looked_up(CUresult result, const void *module, CUdeviceptr start
     return result;
 }
 
-PS_EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name)
-{
-    __typeof__(&cuModuleGetGlobal_v2) real = PS_REAL_CUDA(cuModuleGetGlobal_v2);
-    CUdeviceptr start = 0;
-    size_t size = 0;
-
-    if (!real)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (!address)
-        return real(NULL, bytes, module, name);
-    const CUresult result = real(&start, &size, module, name);
-    return looked_up(result, module, start, size, address, bytes);
-}
-
-PS_EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name)
-{
-    __typeof__(&cuLibraryGetGlobal) real = PS_REAL_CUDA(cuLibraryGetGlobal);
-    CUdeviceptr start = 0;
-    size_t size = 0;
-
-    if (!real)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (!address)
-        return real(NULL, bytes, library, name);
-    const CUresult result = real(&start, &size, library, name);
-    return looked_up(result, library, start, size, address, bytes);
-}
+#define GLOBAL_OF(call, holder_type)                                                                                   \
+    PS_EXPORT CUresult call(CUdeviceptr *address, size_t *bytes, holder_type holder, const char *name)                 \
+    {                                                                                                                  \
+        __typeof__(&call) real = PS_REAL_CUDA(call);                                                                   \
+        CUdeviceptr start = 0;                                                                                         \
+        size_t size = 0;                                                                                               \
+                                                                                                                       \
+        if (!real)                                                                                                     \
+            return CUDA_ERROR_NOT_INITIALIZED;                                                                         \
+        if (!address)                                                                                                  \
+            return real(NULL, bytes, holder, name);                                                                    \
+        const CUresult result = real(&start, &size, holder, name);                                                     \
+        return looked_up(result, holder, start, size, address, bytes);                                                 \
+    }
+GLOBAL_OF(cuModuleGetGlobal_v2, CUmodule)
+GLOBAL_OF(cuLibraryGetGlobal, CUlibrary)

@@ -7,6 +7,7 @@
 #define PENSTOCK_TESTS_UNIT_STUB_DRIVER_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "cuda/driver.h"
 
@@ -67,6 +68,19 @@ static inline void stub_driver(void)
     ps_cu.cuMemSetAccess = stub_set_access;
     ps_cu.cuCtxSetCurrent = stub_set_current;
     ps_cu.cuThreadExchangeStreamCaptureMode = stub_exchange_mode;
+}
+
+/* The same, and then the functions that the test has of its own; the others are NULL. */
+static inline void stub_driver_with(const struct ps_real_cuda *own)
+{
+    void *function[sizeof *own / sizeof(void *)], *all[sizeof *own / sizeof(void *)];
+
+    stub_driver();
+    memcpy(function, own, sizeof *own);
+    memcpy(all, &ps_cu, sizeof ps_cu);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        all[i] = function[i] ? function[i] : all[i];
+    memcpy(&ps_cu, all, sizeof ps_cu);
 }
 
 #endif

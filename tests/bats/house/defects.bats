@@ -7,10 +7,7 @@ load ../../lib/helper
 # All of them take a quarter of an hour.
 is_short || export BATS_TEST_TIMEOUT=$(($(patience 1800)))
 
-setup() {
-    helper_setup 1800
-    requires sim samples python patch release
-}
+setup() { helper_setup 1800; requires sim samples python patch release; }
 
 defects() { run "$ROOT/scripts/dev/defects" "$@"; }
 

@@ -6,11 +6,7 @@
 load ../../lib/helper
 load ../../lib/small_trainer
 
-setup() {
-    helper_setup 60
-    requires sim samples jq
-    by_turn 2
-}
+setup() { helper_setup 60; requires sim samples jq; by_turn 2; }
 
 BLOCK=$((104 * 16384))  # of the training
 OTHER=$((64 * 16384))   # of the cases without a training

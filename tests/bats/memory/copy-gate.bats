@@ -7,11 +7,7 @@
 load ../../lib/helper
 load ../../lib/small_trainer
 
-setup() {
-    helper_setup
-    requires sim samples plain jq
-    by_turn 4
-}
+setup() { helper_setup; requires sim samples plain jq; by_turn 4; }
 
 MODEL=("$SAMPLES/mlp" --layers=12 --width=64 --batch=4096)
 

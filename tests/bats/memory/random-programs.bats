@@ -6,10 +6,7 @@
 
 load ../../lib/helper
 
-setup() {
-    helper_setup 60
-    requires sim samples jq plain
-}
+setup() { helper_setup 60; requires sim samples jq plain; }
 
 # How long a wait for a gate may take before the simulated device reports a deadlock: longer than
 # the sample waits.

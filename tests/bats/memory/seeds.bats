@@ -6,10 +6,7 @@
 
 load ../../lib/helper
 
-setup() {
-    helper_setup
-    requires sim samples jq plain
-}
+setup() { helper_setup; requires sim samples jq plain; }
 
 SEEDS=$PENSTOCK_TEST_SEEDS
 

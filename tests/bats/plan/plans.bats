@@ -5,11 +5,7 @@
 load ../../lib/helper
 load ../../lib/small_trainer
 
-setup() {
-    helper_setup
-    requires sim samples jq plain
-    by_turn 2
-}
+setup() { helper_setup; requires sim samples jq plain; by_turn 2; }
 
 # --- the layers policy: the launch at which each copy is queued -----------------------------------
 # A model of ten layers. Its launches come slowly enough for another thread to keep up, so a copy

@@ -5,10 +5,7 @@
 load ../../lib/helper
 load ../../lib/small_trainer
 
-setup() {
-    helper_setup
-    requires sim samples jq plain
-}
+setup() { helper_setup; requires sim samples jq plain; }
 
 teardown() { [ -z "${RUNTIME:-}" ] || rm -rf "$RUNTIME"; }
 

@@ -5,10 +5,7 @@
 load ../../lib/helper
 load ../../lib/small_trainer
 
-setup() {
-    helper_setup 60
-    requires sim samples jq
-}
+setup() { helper_setup 60; requires sim samples jq; }
 
 @test "memory used in green contexts is managed and right, under every budget, guard, tracer and scheduler" {
     local case budget guard tracer scheduler

@@ -7,11 +7,7 @@
 load ../../lib/helper
 load ../../lib/small_trainer
 
-setup() {
-    helper_setup 60
-    requires sim samples jq
-    by_turn 2
-}
+setup() { helper_setup 60; requires sim samples jq; by_turn 2; }
 
 # plainly SAMPLE ARGUMENT...: runs it without Penstock; sets PEAK, the bytes that it held at its
 # peak.

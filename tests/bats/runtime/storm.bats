@@ -6,10 +6,7 @@
 
 load ../../lib/helper
 
-setup() {
-    helper_setup
-    requires sim samples jq plain cc python
-}
+setup() { helper_setup; requires sim samples jq plain cc python; }
 
 # storm OPTION...: with the build under test; its seed and summary are shown
 storm() {

@@ -6,10 +6,7 @@
 load ../../lib/helper
 load ../../lib/small_trainer
 
-setup() {
-    helper_setup 60
-    requires sim samples jq
-}
+setup() { helper_setup 60; requires sim samples jq; }
 
 @test "kernels fetch the right bytes through textures, under every budget, guard and tracer" {
     local budget guard tracer

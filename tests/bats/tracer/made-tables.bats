@@ -7,11 +7,7 @@
 load ../../lib/helper
 load ../../lib/small_trainer
 
-setup() {
-    helper_setup
-    requires sim samples jq plain
-    by_turn 2
-}
+setup() { helper_setup; requires sim samples jq plain; by_turn 2; }
 
 # right PERCENT SEEDS OPTION... WORKLOAD...: these runs are right, and spans moved in them.
 right() {

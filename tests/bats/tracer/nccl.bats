@@ -6,10 +6,7 @@
 load ../../lib/helper
 load ../../lib/small_trainer
 
-setup() {
-    helper_setup 60
-    requires sim samples jq
-}
+setup() { helper_setup 60; requires sim samples jq; }
 
 # collectives CASE [VARIABLE=VALUE]...: runs a case of the sample under Penstock, six spans of 1 MiB
 # with device memory for five.

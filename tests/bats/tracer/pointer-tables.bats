@@ -8,10 +8,7 @@
 load ../../lib/helper
 load ../../lib/small_trainer
 
-setup() {
-    helper_setup 60
-    requires sim samples jq
-}
+setup() { helper_setup 60; requires sim samples jq; }
 
 @test "kernels find the right bytes through tables, under every budget, both guards and tracers" {
     local case budget guard tracer

@@ -67,22 +67,20 @@ cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *src, size_t count
                                enum cudaMemcpyKind kind)
 {
     void *to;
-    cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &to);
+    cudaError_t error =
+        cudasim_symbol_begin(__func__, symbol, count, offset, count == 0 || cudasim_leads_to_symbol(kind), &to);
     if (error != cudaSuccess)
         return error;
-    if (count != 0 && !cudasim_leads_to_symbol(kind))
-        return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);
     return cudasim_runtime_end(copy(to, src, count, kind));
 }
 
 cudaError_t cudaMemcpyFromSymbol(void *dst, const void *symbol, size_t count, size_t offset, enum cudaMemcpyKind kind)
 {
     void *from;
-    cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &from);
+    cudaError_t error =
+        cudasim_symbol_begin(__func__, symbol, count, offset, count == 0 || cudasim_leads_from_symbol(kind), &from);
     if (error != cudaSuccess)
         return error;
-    if (count != 0 && !cudasim_leads_from_symbol(kind))
-        return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);
     return cudasim_runtime_end(copy(dst, from, count, kind));
 }
 
@@ -90,11 +88,10 @@ cudaError_t cudaMemcpyToSymbolAsync(const void *symbol, const void *src, size_t 
                                     enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     void *to;
-    cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &to);
+    cudaError_t error =
+        cudasim_symbol_begin(__func__, symbol, count, offset, count == 0 || cudasim_leads_to_symbol(kind), &to);
     if (error != cudaSuccess)
         return error;
-    if (count != 0 && !cudasim_leads_to_symbol(kind))
-        return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);
     return cudasim_runtime_end(copy_async(to, src, count, kind, stream));
 }
 
@@ -102,11 +99,10 @@ cudaError_t cudaMemcpyFromSymbolAsync(void *dst, const void *symbol, size_t coun
                                       enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     void *from;
-    cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &from);
+    cudaError_t error =
+        cudasim_symbol_begin(__func__, symbol, count, offset, count == 0 || cudasim_leads_from_symbol(kind), &from);
     if (error != cudaSuccess)
         return error;
-    if (count != 0 && !cudasim_leads_from_symbol(kind))
-        return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);
     return cudasim_runtime_end(copy_async(dst, from, count, kind, stream));
 }
 

@@ -104,10 +104,11 @@ CUDASIM_HIDDEN cudaError_t cudasim_variable_lookup_failed(CUresult result);
 
 /*
  * Counts the call and gives the thread a context. Stores the address of `count` bytes from `offset`
- * on in the symbol's variable. Returns cudaErrorInvalidValue if the variable ends before them.
+ * on in the symbol's variable. Returns cudaErrorInvalidValue if the variable ends before them, then
+ * cudaErrorInvalidMemcpyDirection unless the copy's direction fits.
  */
 CUDASIM_HIDDEN cudaError_t cudasim_symbol_begin(const char *entry_point, const void *symbol, size_t count,
-                                                size_t offset, void **address);
+                                                size_t offset, bool direction_fits, void **address);
 
 /* Whether a copy of this direction may lead to a symbol, or from one. */
 static inline bool cudasim_leads_to_symbol(enum cudaMemcpyKind kind)

@@ -5,7 +5,7 @@
 #include "runtime.h"
 
 cudaError_t cudasim_symbol_begin(const char *entry_point, const void *symbol, size_t count, size_t offset,
-                                 void **address)
+                                 bool direction_fits, void **address)
 {
     CUdeviceptr base = 0;
     size_t bytes = 0;
@@ -16,6 +16,8 @@ cudaError_t cudasim_symbol_begin(const char *entry_point, const void *symbol, si
         return cudasim_variable_lookup_failed(result);
     if (offset > bytes || count > bytes - offset)
         return cudasim_runtime_fail(cudaErrorInvalidValue);
+    if (!direction_fits)
+        return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);
     *address = cudasim_pointer(base + offset);
     return cudaSuccess;
 }
@@ -52,21 +54,19 @@ cudaError_t cudaGetSymbolSize(size_t *size, const void *symbol)
  */
 #define NODE_TO_SYMBOL(call)                                                                                           \
     void *address;                                                                                                     \
-    cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &address);                               \
+    cudaError_t error =                                                                                                \
+        cudasim_symbol_begin(__func__, symbol, count, offset, cudasim_leads_to_symbol(kind), &address);                \
     if (error != cudaSuccess)                                                                                          \
         return error;                                                                                                  \
-    if (!cudasim_leads_to_symbol(kind))                                                                                \
-        return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);                                                  \
     const CUDA_MEMCPY3D row = cudasim_one_row(address, src, count);                                                    \
     return cudasim_runtime_end(call)
 
 #define NODE_FROM_SYMBOL(call)                                                                                         \
     void *address;                                                                                                     \
-    cudaError_t error = cudasim_symbol_begin(__func__, symbol, count, offset, &address);                               \
+    cudaError_t error =                                                                                                \
+        cudasim_symbol_begin(__func__, symbol, count, offset, cudasim_leads_from_symbol(kind), &address);              \
     if (error != cudaSuccess)                                                                                          \
         return error;                                                                                                  \
-    if (!cudasim_leads_from_symbol(kind))                                                                              \
-        return cudasim_runtime_fail(cudaErrorInvalidMemcpyDirection);                                                  \
     const CUDA_MEMCPY3D row = cudasim_one_row(dst, address, count);                                                    \
     return cudasim_runtime_end(call)
 

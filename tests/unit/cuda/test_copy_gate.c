@@ -276,13 +276,12 @@ static void test_forgotten(void)
 
 int main(void)
 {
-    stub_driver();
-    ps_cu.cuPointerGetAttribute = ask_pointer;
-    ps_cu.cuMemHostRegister = take_memory;
-    ps_cu.cuMemHostUnregister = give_memory_back;
-    ps_cu.cuMemHostGetDevicePointer = tell_address;
-    ps_cu.cuMemcpyAsync = copy_piece;
-    ps_cu.cuStreamWaitValue32 = wait_for_value;
+    stub_driver_with(&(struct ps_real_cuda){.cuPointerGetAttribute = ask_pointer,
+                                            .cuMemHostRegister = take_memory,
+                                            .cuMemHostUnregister = give_memory_back,
+                                            .cuMemHostGetDevicePointer = tell_address,
+                                            .cuMemcpyAsync = copy_piece,
+                                            .cuStreamWaitValue32 = wait_for_value});
     test_none();
     make();
     test_in_alone();

@@ -167,12 +167,12 @@ static void test_a_device_that_is_late(void)
 
 int main(void)
 {
-    ps_cu.cuEventCreate = create_event;
-    ps_cu.cuEventRecord = record_event;
-    ps_cu.cuEventQuery = query_event;
-    ps_cu.cuEventElapsedTime = elapsed;
-    ps_cu.cuCtxGetStreamPriorityRange = priorities;
-    ps_cu.cuStreamCreateWithPriority = create_stream;
+    ps_cu = (struct ps_real_cuda){.cuEventCreate = create_event,
+                                  .cuEventRecord = record_event,
+                                  .cuEventQuery = query_event,
+                                  .cuEventElapsedTime = elapsed,
+                                  .cuCtxGetStreamPriorityRange = priorities,
+                                  .cuStreamCreateWithPriority = create_stream};
     test_without_a_clock();
     EXPECT_INT(0, ps_device_clock_open());
     test_marks();

@@ -5,11 +5,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "unit_device.h"
+#include "unit_graph.h"
 
 #define LAUNCHES 64
-
-static struct unit_device device;
 
 static bool seeded(void)
 {
@@ -41,22 +39,12 @@ static const struct cudasim_param mix_params[] = {{0, 8}, {8, 4}};
 static const struct cudasim_kernel mix_code = {CUDASIM_KERNEL_ABI, 2, mix_params, run_mix};
 static const struct cudasim_kernel meet_code = {CUDASIM_KERNEL_ABI, 2, mix_params, run_meet};
 static CUkernel mix_kernel, meet_kernel;
-static CUdeviceptr words;
-static CUstream stream, side;
-static CUevent fork_event, join_event;
 
 static void open_all(void)
 {
-    open_device(&device);
+    open_words();
     mix_kernel = cudasim_register_kernel("mix", &mix_code, NULL, 0);
     meet_kernel = cudasim_register_kernel("meet", &meet_code, NULL, 0);
-    EXPECT_OK(cuMemAlloc(&words, 4096));
-    EXPECT_OK(cuMemsetD32(words, 0, 1024));
-    EXPECT_OK(cuCtxSynchronize());
-    EXPECT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    EXPECT_OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
-    EXPECT_OK(cuEventCreate(&fork_event, CU_EVENT_DISABLE_TIMING));
-    EXPECT_OK(cuEventCreate(&join_event, CU_EVENT_DISABLE_TIMING));
 }
 
 static void launch(CUkernel kernel, unsigned word, uint32_t by, CUstream on)
@@ -84,20 +72,11 @@ static void begin(void)
 
 static CUgraphExec end(void)
 {
-    CUgraph graph;
     CUgraphExec executable = NULL;
     EXPECT_OK(cuStreamEndCapture(stream, &graph));
     EXPECT_OK(cuGraphInstantiate(&executable, graph, 0));
     EXPECT_OK(cuGraphDestroy(graph));
     return executable;
-}
-
-static uint32_t word(unsigned at)
-{
-    uint32_t value = 0;
-    EXPECT_OK(cuStreamSynchronize(stream));
-    EXPECT_OK(cuMemcpyDtoH(&value, words + 4 * at, sizeof value));
-    return value;
 }
 
 /* Two branches with no order between them: both orders are seen, and the work around is outside. */
@@ -158,11 +137,9 @@ static void dependencies_hold(void)
 /* More parallel nodes than branches: each runs once, and the stream goes on after them. */
 static void a_wide_graph_runs_whole(void)
 {
-    CUgraph graph;
     CUgraphExec executable;
     CUgraphNode node, joined;
     open_all();
-    EXPECT_OK(cuGraphCreate(&graph, 0));
     CUDA_MEMSET_NODE_PARAMS fill = {.elementSize = 4, .width = 1, .height = 1};
     CUgraphNode all[40];
     for (unsigned i = 0; i < 40; i++) {

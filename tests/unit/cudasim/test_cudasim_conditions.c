@@ -5,15 +5,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "unit_device.h"
+#include "unit_graph.h"
 
 #define LAUNCHES 48
 
-static struct unit_device device;
-static CUdeviceptr words;
-static CUstream stream, side;
-static CUevent fork_event, join_event;
-static CUgraph graph;
 static CUkernel set_kernel, count_kernel, mix_kernel, meet_kernel;
 
 static bool seeded(void)
@@ -66,27 +61,11 @@ static const struct cudasim_kernel set_code = {CUDASIM_KERNEL_ABI, 3, all_params
 
 static void open_all(void)
 {
-    open_device(&device);
+    open_words();
     set_kernel = cudasim_register_kernel("set", &set_code, NULL, 0);
     count_kernel = cudasim_register_kernel("count", &count_code, NULL, 0);
     mix_kernel = cudasim_register_kernel("mix", &mix_code, NULL, 0);
     meet_kernel = cudasim_register_kernel("meet", &meet_code, NULL, 0);
-    EXPECT_OK(cuMemAlloc(&words, 4096));
-    EXPECT_OK(cuMemsetD32(words, 0, 1024));
-    EXPECT_OK(cuCtxSynchronize());
-    EXPECT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    EXPECT_OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
-    EXPECT_OK(cuEventCreate(&fork_event, CU_EVENT_DISABLE_TIMING));
-    EXPECT_OK(cuEventCreate(&join_event, CU_EVENT_DISABLE_TIMING));
-    EXPECT_OK(cuGraphCreate(&graph, 0));
-}
-
-static uint32_t word(unsigned at)
-{
-    uint32_t value = 0;
-    EXPECT_OK(cuStreamSynchronize(stream));
-    EXPECT_OK(cuMemcpyDtoH(&value, words + 4 * at, sizeof value));
-    return value;
 }
 
 static void set_word(unsigned at, uint32_t value)

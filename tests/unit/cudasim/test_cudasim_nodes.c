@@ -2,31 +2,7 @@
  * The simulated device: graphs that are made node by node, of each kind of node; their edges, and
  * their clones.
  */
-#include "unit_device.h"
-
-static struct unit_device device;
-static CUdeviceptr words;
-static CUstream stream, side;
-static CUgraph graph;
-
-static void open_all(void)
-{
-    open_device(&device);
-    EXPECT_OK(cuMemAlloc(&words, 4096));
-    EXPECT_OK(cuMemsetD32(words, 0, 1024));
-    EXPECT_OK(cuCtxSynchronize());
-    EXPECT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    EXPECT_OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
-    EXPECT_OK(cuGraphCreate(&graph, 0));
-}
-
-static uint32_t word(unsigned at)
-{
-    uint32_t value = 0;
-    EXPECT_OK(cuStreamSynchronize(stream));
-    EXPECT_OK(cuMemcpyDtoH(&value, words + 4 * at, sizeof value));
-    return value;
-}
+#include "unit_graph.h"
 
 /* The kernel of fill_words. It reads its parameters when it becomes or changes a node. */
 struct fill_kernel {
@@ -62,7 +38,7 @@ static void kernels_are_added_and_changed(void)
     struct fill_kernel fill;
     CUDA_KERNEL_NODE_PARAMS read = {.gridDimX = 0};
     CUgraphNodeType type;
-    open_all();
+    open_words();
     CUgraphNode node = add_fill(graph, 0, 5, NULL, 0);
     EXPECT_OK(cuGraphNodeGetType(node, &type));
     EXPECT_INT(CU_GRAPH_NODE_TYPE_KERNEL, type);
@@ -105,7 +81,7 @@ static void host_functions_and_empty_nodes_run(void)
     CUDA_HOST_NODE_PARAMS host = {count_call, &one}, read = {NULL, NULL};
     CUgraphNode node, empty;
     CUgraphNodeType type;
-    open_all();
+    open_words();
     EXPECT_OK(cuGraphAddHostNode(&node, graph, NULL, 0, &host));
     EXPECT_OK(cuGraphAddEmptyNode(&empty, graph, &node, 1));
     EXPECT_OK(cuGraphNodeGetType(empty, &type));
@@ -130,7 +106,7 @@ static void events_order_graphs(void)
     CUevent done, awaited, read;
     CUgraph waits;
     CUgraphNode node, wait;
-    open_all();
+    open_words();
     EXPECT_OK(cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
     EXPECT_OK(cuEventCreate(&awaited, CU_EVENT_DISABLE_TIMING));
     EXPECT_OK(cuGraphCreate(&waits, 0));
@@ -172,7 +148,7 @@ static void external_events_become_nodes(void)
     CUgraphNode nodes[4];
     CUgraphNodeType type;
     size_t count = 4;
-    open_all();
+    open_words();
     EXPECT_OK(cuEventCreate(&in, CU_EVENT_DISABLE_TIMING));
     EXPECT_OK(cuEventCreate(&out, CU_EVENT_DISABLE_TIMING));
     EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuEventRecordWithFlags(out, stream, CU_EVENT_RECORD_EXTERNAL));
@@ -209,7 +185,7 @@ static void called_back(CUstream on, CUresult status, void *unused)
 static void no_callback_is_captured(void)
 {
     CUgraph captured;
-    open_all();
+    open_words();
     EXPECT_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamAddCallback(stream, called_back, NULL, 0));
     EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &captured));
@@ -225,7 +201,7 @@ static void memory_nodes_come_and_go(void)
     CUgraphNodeType type;
     CUgraph clone, child;
     CUdeviceptr freed;
-    open_all();
+    open_words();
     EXPECT_OK(cuGraphAddMemAllocNode(&alloc, graph, NULL, 0, &memory));
     EXPECT_OK(cuGraphNodeGetType(alloc, &type));
     EXPECT_INT(CU_GRAPH_NODE_TYPE_MEM_ALLOC, type);
@@ -258,7 +234,7 @@ static void edges_are_told_added_and_removed(void)
 {
     CUgraphNode from[4], to[4];
     size_t count = 4;
-    open_all();
+    open_words();
     CUgraphNode late = add_fill(graph, 0, 1, NULL, 0), early = add_fill(graph, 0, 2, NULL, 0);
     CUgraphNode last = add_fill(graph, 1, 3, &early, 1);
     CUgraphNode same = last; /* the place of the dependency may take the new node */
@@ -304,7 +280,7 @@ static void clones_are_graphs_of_their_own(void)
     CUgraph clone;
     CUgraphNode found;
     size_t count = 0;
-    open_all();
+    open_words();
     CUgraphNode first = add_fill(graph, 0, 4, NULL, 0), second = add_fill(graph, 0, 5, &first, 1);
     EXPECT_OK(cuGraphClone(&clone, graph));
     EXPECT_OK(cuGraphNodeFindInClone(&found, second, clone));

@@ -199,13 +199,12 @@ static void test_a_transfer_waits_in_line_while_its_span_is_busy(void)
 
 int main(void)
 {
-    stub_driver();
-    ps_cu.cuMemSetAccess = set_access;
-    ps_cu.cuMemCreate = create;
-    ps_cu.cuMemMap = map;
-    ps_cu.cuEventCreate = create_event;
-    ps_cu.cuStreamGetCtx = context_of_stream;
-    ps_cu.cuStreamWaitEvent = wait_event;
+    stub_driver_with(&(struct ps_real_cuda){.cuMemSetAccess = set_access,
+                                            .cuMemCreate = create,
+                                            .cuMemMap = map,
+                                            .cuEventCreate = create_event,
+                                            .cuStreamGetCtx = context_of_stream,
+                                            .cuStreamWaitEvent = wait_event});
     EXPECT_INT(0, ps_registry_open(UNIT, 1, 0));
     ps_transfers_open();
     test_a_walk_misses_nothing_when_a_structure_is_elsewhere();

@@ -470,12 +470,11 @@ int main(void)
         test_a_host_that_refuses_all_is_not_asked_for_ever,
     };
 
-    stub_driver();
-    ps_cu.cuMemCreate = create;
-    ps_cu.cuMemMap = map;
-    ps_cu.cuMemUnmap = unmap;
-    ps_cu.cuEventCreate = create_event;
-    ps_cu.cuEventSynchronize = wait_for_event;
+    stub_driver_with(&(struct ps_real_cuda){.cuMemCreate = create,
+                                            .cuMemMap = map,
+                                            .cuMemUnmap = unmap,
+                                            .cuEventCreate = create_event,
+                                            .cuEventSynchronize = wait_for_event});
     ps_slab_open((struct ps_amount){.kind = PS_AMOUNT_BYTES, .value = 1024 * UNIT}, 1, UNIT);
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         empty_the_slab();

@@ -259,12 +259,11 @@ static void test_parts_are_mapped_side_by_side(void)
 
 int main(void)
 {
-    stub_driver();
-    ps_cu.cuMemCreate = create;
-    ps_cu.cuMemRelease = release;
-    ps_cu.cuMemMap = map;
-    ps_cu.cuMemSetAccess = set_access;
-    ps_cu.cuMemUnmap = unmap;
+    stub_driver_with(&(struct ps_real_cuda){.cuMemCreate = create,
+                                            .cuMemRelease = release,
+                                            .cuMemMap = map,
+                                            .cuMemSetAccess = set_access,
+                                            .cuMemUnmap = unmap});
     EXPECT_INT(0, ps_registry_open(UNIT, 1, 0));
     test_a_span_of_the_same_size_takes_what_another_had();
     test_parts_of_other_spans_are_put_together();

@@ -455,11 +455,8 @@ static void test_nothing_that_can_give_way(void)
 
 int main(void)
 {
-    stub_driver();
-    ps_cu.cuMemCreate = create;
-    ps_cu.cuMemRelease = release;
-    ps_cu.cuEventQuery = query;
-    ps_cu.cuEventSynchronize = wait_for;
+    stub_driver_with(&(struct ps_real_cuda){
+        .cuMemCreate = create, .cuMemRelease = release, .cuEventQuery = query, .cuEventSynchronize = wait_for});
     EXPECT_INT(0, ps_registry_open(UNIT, 1, 0));
     ps_budget.limit = UINT64_MAX; /* the driver's refusal is what counts */
     test_freed_spans_that_all_are_waited_for_are_no_reason_to_give_up();

@@ -276,12 +276,12 @@ static CUresult CUDAAPI context_of_stream(CUstream of, CUcontext *context)
 
 int main(void)
 {
-    ps_cu.cuStreamGetCtx = context_of_stream;
-    ps_cu.cuEventCreate = create_event;
-    ps_cu.cuEventDestroy = destroy_event;
-    ps_cu.cuEventRecord = record_event;
-    ps_cu.cuEventQuery = query_event;
-    ps_cu.cuEventElapsedTime = elapsed;
+    ps_cu = (struct ps_real_cuda){.cuStreamGetCtx = context_of_stream,
+                                  .cuEventCreate = create_event,
+                                  .cuEventDestroy = destroy_event,
+                                  .cuEventRecord = record_event,
+                                  .cuEventQuery = query_event,
+                                  .cuEventElapsedTime = elapsed};
     stream = ps_stream_find((CUstream)(uintptr_t)64, false); /* NOLINT(performance-no-int-to-ptr): never followed */
     other = ps_stream_find((CUstream)(uintptr_t)128, false); /* NOLINT(performance-no-int-to-ptr) */
     test_durations_while_they_are_wanted();

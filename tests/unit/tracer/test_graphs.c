@@ -389,16 +389,15 @@ int main(void)
     ps_reservation.unit_shift = 12;
     ps_reservation.map = map;
     ps_reservation.reserved = UNITS * UNIT;
-    stub_driver();
-    ps_cu.cuGraphGetNodes = get_nodes;
-    ps_cu.cuGraphNodeGetType = get_type;
-    ps_cu.cuGraphMemcpyNodeGetParams = get_copy;
-    ps_cu.cuGraphMemsetNodeGetParams = get_fill;
-    ps_cu.cuGraphChildGraphNodeGetGraph = get_child;
-    ps_cu.cuGraphKernelNodeGetParams = get_kernel;
-    ps_cu.cuGraphKernelNodeGetAttribute = get_attribute;
-    ps_cu.cuFuncGetParamInfo = get_param;
-    ps_cu.cuFuncGetName = get_name;
+    stub_driver_with(&(struct ps_real_cuda){.cuGraphGetNodes = get_nodes,
+                                            .cuGraphNodeGetType = get_type,
+                                            .cuGraphMemcpyNodeGetParams = get_copy,
+                                            .cuGraphMemsetNodeGetParams = get_fill,
+                                            .cuGraphChildGraphNodeGetGraph = get_child,
+                                            .cuGraphKernelNodeGetParams = get_kernel,
+                                            .cuGraphKernelNodeGetAttribute = get_attribute,
+                                            .cuFuncGetParamInfo = get_param,
+                                            .cuFuncGetName = get_name});
     test_made();
     test_one_node();
     test_all_nodes();
