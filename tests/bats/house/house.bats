@@ -154,6 +154,32 @@ hardened() {
     equal 1 "$(commands CPPFLAGS=-D_FORTIFY_SOURCE=3 | grep 'c.*policy/lru\.c$' | grep -o 'FORTIFY_SOURCE=' | wc -l)" "definitions beside the builder's"
 }
 
+# --- the scripts ----------------------------------------------------------------------------------
+@test "each script says what it does, and starts nothing for --help or an unknown option" {
+    requires python
+    local tool script
+    mkdir bin empty
+    # Other programs than these would not be found, and a script that starts one would complain.
+    for tool in env dirname readlink sed; do ln -s "$(type -P $tool)" bin/; done
+    ln -s "$(python3 -c 'import sys; print(sys.executable)')" bin/python3
+    ln -s "$ROOT/scripts" scripts
+    cd empty
+    for script in ../scripts/{dev,gpu,packages}/*; do
+        [ -f "$script" ] && [ -x "$script" ] || continue
+        # By a relative path, from another directory than the tree's.
+        run env -i PATH="$WORK/bin" TMPDIR="$WORK/empty" PYTHONDONTWRITEBYTECODE=1 "$script" --help
+        ended_with 0
+        contains "${lines[0]}" '[^ ] +[^ ]'
+        contains "$output" "${script##*/}( |\$)"
+        lacks "$output" 'not found|No such file'
+        run env -i PATH="$WORK/bin" TMPDIR="$WORK/empty" PYTHONDONTWRITEBYTECODE=1 "$script" --no-such-option
+        ended_with 2
+        contains "$output" '--no-such-option|arguments are required'
+        lacks "$output" 'not found|No such file'
+    done
+    equal '' "$(ls -A)" "files made"
+}
+
 # --- the test runner ------------------------------------------------------------------------------
 # Makes a tree with nothing but the runner and the given tests/bats/room/sample.bats.
 sample_suite() {
