@@ -30,7 +30,7 @@ END_OF_TRADE
 [ -f "$1" ] || exit 1
 if [ -n "${PENSTOCK_RECORDING:-}" ]; then
     [ "${TEST_WRONG:-}" != stuck ] && echo step >"$PENSTOCK_RECORDING"
-    exec sleep 30
+    exec sleep 30 # longer than the recording takes, which ends it
 fi
 wrong=${TEST_WRONG:-} ms=100 loss=3.25
 budget=$(((${PENSTOCK_BUDGET:-0}) / 107374182)) # in tenths of GiB
@@ -50,7 +50,7 @@ esac
 [ "$wrong" = metrics ] || [ -z "${PENSTOCK_METRICS:-}" ] || echo '{}' >"$PENSTOCK_METRICS"
 if [ "${PENSTOCK_LIVE:-}" = 1 ] && [ "$wrong" != page ]; then
     mkdir -m 700 "$XDG_RUNTIME_DIR/penstock" && echo page >"$XDG_RUNTIME_DIR/penstock/$$"
-    sleep 0.5
+    sleep "$TEST_PAGE_S"
 fi
 [ -z "${LD_PRELOAD:-}" ] || [ "$wrong" = silent ] || echo 'penstock: peak 1 GiB on the device, 2 GiB without; moved 1 GiB out and 1 GiB back' >&2
 steps="[900, 500, 500, 500, $ms, $ms, $ms]"
@@ -68,7 +68,8 @@ END_OF_PYTHON
 
 advice() {
     rm -rf out
-    run timeout --kill-after=5 "$(patience 60)" python3 -B "$ROOT/scripts/gpu/advice" --trainer trainer.py --build build --out out --python "$PWD/bin/python" "$@"
+    # A look at the live page leaves no trace to wait for. There is one each 0.2 s.
+    run env TEST_PAGE_S="$(patience 5)e-1" timeout --kill-after=5 "$(patience 60)" python3 -B "$ROOT/scripts/gpu/advice" --trainer trainer.py --build build --out out --python "$PWD/bin/python" "$@"
 }
 
 of() { jq -r "$1" out/advice.json; }

@@ -194,20 +194,24 @@ make_stand_ins() {
     cat >bin/nvidia-smi <<'END'
 #!/bin/bash
 case "$*" in
-*timestamp*) while sleep 0.05; do date +"%Y/%m/%d %H:%M:%S.%3N, 31000"; done ;;
+*timestamp*) while sleep 0.05; do date +"%Y/%m/%d %H:%M:%S.%3N, 31000" && echo "$EPOCHREALTIME" >>sampled; done ;;
 *) echo "A GPU, 1.2, 143771 MiB" ;;
 esac
 END
     chmod +x bin/nvidia-smi
+    touch sampled
     cat >trainer.py <<'END'
 import json, os, sys, time
 hidden, sequence = int(sys.argv[3]), int(sys.argv[4])
 budget, det = os.environ.get("PENSTOCK_BUDGET"), os.environ.get("DET")
-time.sleep(0.6)
+# A run's peak is that of the samples from 0.3 s after its start on (SETTLING_S in measure.py).
+counts_from = time.time() + 0.3
+while sum(float(line) > counts_from for line in open("sampled")) < 3:
+    time.sleep(0.05)
 if sequence > 60000 and not budget and sys.argv[1] == "none":
     sys.exit("torch.OutOfMemoryError: CUDA out of memory.")
 if budget == "1GiB":
-    time.sleep(60)
+    time.sleep(60) # longer than the run may take
 if budget == "2GiB":
     sys.exit(3)
 if budget == "48GiB":

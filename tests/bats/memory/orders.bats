@@ -255,7 +255,7 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
 @test "nothing is given up while the whole program is stopped for a while" {
     requires sim
     # Each copy to the host takes half a second. Eight runs are stopped during different copies, for
-    # longer than a wait for the device may stand still.
+    # longer than a wait for the device may stand still. These times are what is tested.
     run_sim PENSTOCK_BUDGET=16MiB PENSTOCK_POLICY=lru PENSTOCK_LIVE=0 CUDASIM_D2H_GBPS=0.004 $PATIENCE \
         bash -c 'for at in 0.3 0.4 0.5 0.6 0.7 0.8 0.9 1.0; do
             (LD_PRELOAD=$0 "$@" & sleep $at; kill -STOP $!; sleep 6; kill -CONT $!; wait $!) &

@@ -126,7 +126,7 @@ done_in() {
 # among the stopped processes.
 stopped_amid_a_run() {
     pkill -STOP -s "$1"
-    sleep 0.05
+    sleep 0.05 # until each is stopped; the caller tries again
     pgrep -s "$1" -r T -x 'mlp|transformer' >/dev/null || { pkill -CONT -s "$1" && false; }
 }
 
@@ -137,7 +137,7 @@ stopped_amid_a_run() {
     runner=$!
     wait_until 20 compgen -G 'tmp/*/*.done' # plain runs are over
     wait_until 20 stopped_amid_a_run $runner
-    sleep "$(patience 6)" # twice what a run may take
+    sleep "$(patience 6)" # the machine stands still for twice what a run may take
     pkill -CONT -s $runner
     wait $runner
     contains "$(<out)" '^seeds: the machine stood still; (mlp|transformer) seed [0-9]+ is run again$'

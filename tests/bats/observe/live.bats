@@ -294,13 +294,19 @@ END
     ended_with 0
     # The view of a named process ends when the process ends.
     run timeout "$(patience 20)" python3 -B - "$PENSTOCK" top --library "$PENSTOCK_SO" "$PID" <<'END'
-import os, pty, subprocess, sys, time
+import os, pty, select, subprocess, sys
 master, slave = pty.openpty()
 top = subprocess.Popen(sys.argv[1:] + ["-d", "0.1"], stdin=slave, stdout=slave, stderr=subprocess.PIPE, env=dict(os.environ, TERM="xterm"))
-time.sleep(0.3)
-assert top.poll() is None
+def read():
+    return os.read(master, 65536) if select.select([master], [], [], 0.05)[0] else b""
+drawn = b""
+while b"\x1b[H" not in drawn:
+    assert top.poll() is None
+    drawn += read()
 os.unlink("wait")
-assert top.wait(10) == 0
+while top.poll() is None:
+    read() # a full terminal would stop it
+assert top.returncode == 0
 assert top.stderr.read().decode().endswith("penstock: top: the process has ended\n")
 END
     ended_with 0

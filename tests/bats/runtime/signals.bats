@@ -34,7 +34,7 @@ load ../../lib/live_loop
     wait_until 10 eval "[ \"\$(json '.processes[0].devices | length' $PID)\" = 1 ]"
     for i in {1..40}; do
         kill -USR2 "$PID" 2>/dev/null || break
-        sleep 0.02
+        sleep 0.02 # the pace of the signals
     done
     at_least 2 "$i" "signals sent"
     wait "$PID"
@@ -49,7 +49,7 @@ load ../../lib/live_loop
     build_loop
     loop_waits PENSTOCK_SIGNAL=USR2 early
     kill -USR2 "$PID"
-    sleep 0.2
+    wait_until 5 eval '! grep -q "^ShdPnd:.*[89a-f]..$" /proc/$PID/status' # signal 12 is no longer pending
     loop_ends
     contains "$output" '^ok, own handler: 0$'
     said
