@@ -230,6 +230,33 @@ EOF
     equal '1 passed, 0 failed' "${lines[-1]}"
 }
 
+@test "the runner adds up the seconds of each room, those of unit programs too" {
+    sample_suite <<'EOF'
+TEST "good" { true; }
+EOF
+    mkdir -p tree/tests/unit/{lobby,stairs/up}
+    touch tree/tests/unit/lobby/test_{quick,slow}.c tree/tests/unit/stairs/up/test_upstairs.c
+    printf '#!/bin/sh\nsleep 0.6\n' | tee tree/build/unit/test_quick >tree/build/unit/test_slow
+    printf '#!/bin/sh\n' | tee tree/build/unit/test_upstairs >tree/build/unit/test_unknown
+    chmod +x tree/build/unit/*
+    sample_run
+    ended_with 0
+    contains "$output" '^took  room [0-9]+ s unit [0-9]+ s unit/lobby [1-9][0-9]* s unit/stairs [0-9]+ s$'
+}
+
+@test "each test file and unit program has a /dev/shm of its own where the user may make one" {
+    unshare --mount sh -c 'mount -t tmpfs tmpfs /dev/shm' 2>/dev/null || skip "this user can mount nothing"
+    sample_suite <<'EOF'
+TEST "alone" { [ -z "$(ls -A /dev/shm)" ]; }
+EOF
+    printf '#!/bin/sh\nls -A /dev/shm | grep . && exit 1\nexit 0\n' >tree/build/unit/test_alone
+    chmod +x tree/build/unit/test_alone
+    [ -n "$(ls -A /dev/shm)" ] # at least this suite's directory
+    sample_run
+    ended_with 0
+    equal '2 passed, 0 failed' "${lines[-1]}"
+}
+
 @test "a file that bats can't run counts as a failure" {
     sample_suite <<'EOF'
 load there-is-no-such-file
