@@ -94,6 +94,10 @@ objects() {
     printf '/* %0100d */\n' 1 >copy/policy/odd.h
     objects words 'odd.h:1: a comment of 106 columns'
     rm copy/policy/odd.h
+    printf '# Wide\n\n| %0101d |\n\n    %0101d\n\n- %0101d\n' 1 2 3 >copy/policy/wide.md
+    objects words '^ +[^ ]*wide.md:7: a paragraph of 103 columns'
+    lacks "$output" 'wide.md:[1-6]:'
+    rm copy/policy/wide.md
     printf '#!/bin/bash\nrm $1\n' >copy/scripts/dev/careless
     objects shell 'careless'
     printf '#!/bin/bash\n# shellcheck disable=SC2064\ntrap "rm $1" EXIT\n' >copy/scripts/dev/careless
