@@ -98,6 +98,9 @@ objects() {
     objects words '^ +[^ ]*wide.md:7: a paragraph of 103 columns'
     lacks "$output" 'wide.md:[1-6]:'
     rm copy/policy/wide.md
+    yes one more | head -n 41 >>copy/CHANGELOG.md
+    objects sizes 'CHANGELOG.md: [0-9]+ lines; at most 40'
+    cp "$ROOT/CHANGELOG.md" copy/
     printf '#!/bin/bash\nrm $1\n' >copy/scripts/dev/careless
     objects shell 'careless'
     printf '#!/bin/bash\n# shellcheck disable=SC2064\ntrap "rm $1" EXIT\n' >copy/scripts/dev/careless
