@@ -69,14 +69,22 @@ def started(command, **how):
         sys.exit(NOT_EXECUTABLE)
 
 
-def seen_of(top, session):
-    """Returns the state in the live pages of a session's processes, in words; empty if unknown."""
+def pages_of(top, session):
+    """Returns the live pages of a session's processes; none if they are unknown."""
     try:
         done = subprocess.run([top, "--json"], capture_output=True, text=True, timeout=2, check=False)
-        there = [process for process in json.loads(done.stdout)["processes"] if session_of(process["pid"]) == session]
+        return [process for process in json.loads(done.stdout)["processes"] if session_of(process["pid"]) == session]
+    except (OSError, ValueError, LookupError, TypeError, subprocess.TimeoutExpired):
+        return []
+
+
+def seen_of(top, session):
+    """Returns the state in the live pages of a session's processes, in words; empty if unknown."""
+    there = pages_of(top, session)
+    try:
         launches = sum(process.get("launches", 0) for process in there)
         steps = max((device["step"] for process in there for device in process.get("devices", ())), default=0)
-    except (OSError, ValueError, LookupError, TypeError, subprocess.TimeoutExpired):
+    except (ValueError, LookupError, TypeError):
         return ""
     return f"; {launches:,} launches and {steps:,} whole steps seen so far" if there else ""
 
@@ -103,6 +111,11 @@ class Run:
         self.late = False  # it took too long
         self.seconds = 0.0
         self.log = ""
+        self.session = None  # while it runs
+
+    def launching(self):
+        """Returns the number of its processes that launch kernels under Penstock, while it runs."""
+        return sum(bool(process.get("launches")) for process in pages_of(self.top, self.session))
 
     def until(self, enough, seconds):
         """
@@ -114,6 +127,7 @@ class Run:
         with open(self.path, "w", encoding="utf-8") as log:
             output = None if self.verbose else log
             process = started(self.command, env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+            self.session = process.pid
             try:
                 while process.poll() is None:
                     now = time.monotonic()

@@ -381,6 +381,14 @@ uint64_t ps_slab_limit(void)
                                                                                  : dev->figures.limit_bytes;
 }
 
+bool ps_slab_ask_again(void)
+{
+    const bool was_refused = dev->refused_until_ns && ps_now_ns() < dev->refused_until_ns;
+
+    dev->refused_until_ns = 0;
+    return was_refused;
+}
+
 bool ps_slab_has_room(size_t bytes)
 {
     return dev->figures.bytes - dev->free_bytes + bytes <= ps_slab_limit();

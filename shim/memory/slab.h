@@ -55,6 +55,12 @@ struct ps_slab_figures {
  */
 void ps_slab_open(struct ps_amount host_budget, uint32_t local_processes, size_t granularity);
 
+/*
+ * The next slot is asked for even if the host refused one less than a second ago. Returns whether
+ * it did. For a thread that would otherwise fail for lack of slots. [locked]
+ */
+bool ps_slab_ask_again(void);
+
 /* Returns the bound of all slots, in bytes; it is lower while the host refuses more. [locked] */
 uint64_t ps_slab_limit(void);
 

@@ -218,6 +218,7 @@ struct search {
     enum ps_events_wait wait; /* the kind of wait */
     bool program;             /* the thread is the program's */
     bool tried_to_trace;
+    bool asked_again; /* the host, for slots that it has refused a moment ago */
 };
 
 /*
@@ -409,6 +410,18 @@ static bool tries_to_trace(struct search *s)
     return true;
 }
 
+/*
+ * Returns true once in a search, if the host has refused slots a moment ago. It is asked again
+ * before the program is refused memory.
+ */
+static bool asks_host_again(struct search *s)
+{
+    const bool again = !s->asked_again && ps_slab_ask_again();
+
+    s->asked_again |= again;
+    return again;
+}
+
 int ps_page_supply_obtain(size_t bytes, const struct ps_need *reload, struct ps_supply *out)
 {
     struct ps_budget_state *b = &ps_budget;
@@ -434,7 +447,7 @@ int ps_page_supply_obtain(size_t bytes, const struct ps_need *reload, struct ps_
         }
         if (!search.began)
             begin_to_wait(&search);
-        else if ((r = make_way(bytes, &search)) && !tries_to_trace(&search))
+        else if ((r = make_way(bytes, &search)) && !tries_to_trace(&search) && !asks_host_again(&search))
             break;
     }
     end_wait(&search);

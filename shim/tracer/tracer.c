@@ -76,6 +76,34 @@ static __thread struct access *current __attribute__((tls_model("initial-exec"))
 static pthread_key_t key;
 static pthread_once_t key_made = PTHREAD_ONCE_INIT;
 
+/*
+ * For threads that begin when there is no memory. A launch that is not seen finds its spans away,
+ * so running out of memory may cost time, but no record.
+ */
+static struct {
+    struct access access;
+    atomic_flag taken;
+} spare[64];
+
+static struct access *take_spare(void)
+{
+    for (size_t i = 0; i < sizeof spare / sizeof *spare; i++)
+        if (!atomic_flag_test_and_set(&spare[i].taken))
+            return &spare[i].access;
+    return NULL;
+}
+
+static void give_record(struct access *a)
+{
+    for (size_t i = 0; i < sizeof spare / sizeof *spare; i++)
+        if (a == &spare[i].access) {
+            *a = (struct access){.count = 0};
+            atomic_flag_clear(&spare[i].taken);
+            return;
+        }
+    free(a);
+}
+
 static void forget(void *access)
 {
     struct access *a = access;
@@ -86,7 +114,7 @@ static void forget(void *access)
     if (a->spans != a->few)
         free(a->spans);
     ps_block_names_free(&a->in_blocks);
-    free(a);
+    give_record(a);
     current = NULL; /* a destructor that comes later may launch again */
 }
 
@@ -103,6 +131,7 @@ static struct access *access_of_this_thread(void)
         return a;
     pthread_once(&key_made, make_key);
     a = calloc(1, sizeof *a);
+    a = a ? a : take_spare();
     if (!a) {
         ps_log_warn_once(TRACER, "no memory to record a thread's accesses: Penstock can't see what it "
                                  "launches; a lower PENSTOCK_HOST_BUDGET makes the slab smaller");
