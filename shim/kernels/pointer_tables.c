@@ -260,6 +260,23 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
     write_over(to, bytes, table.count ? &table : NULL);
 }
 
+void ps_pointer_tables_brought(CUdeviceptr to, const void *from, size_t bytes, bool keeps,
+                               void (*name)(void *ctx, CUdeviceptr named), void *ctx)
+{
+    if (bytes < 8)
+        return;
+    struct table table = read_copy(to, from, bytes);
+    for (size_t i = 0; i < table.count; i++)
+        name(ctx, table.run[i].named);
+    if (!table.count || keeps) {
+        free(table.run);
+        return;
+    }
+    ps_made_tables_overwritten(to, bytes);
+    table.in_variable = ps_module_variables_touch(to, bytes);
+    write_over(to, bytes, &table);
+}
+
 static bool is_made_anew(const struct run *run, const struct ps_made_word *made, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -383,6 +400,18 @@ void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdevic
                 name(ctx, tables[at].run[i].named);
             at++;
         } while (at < count && tables[at].start == tables[at - 1].end && at - first < PS_POINTER_TABLES_MAX);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void ps_pointer_tables_name_between(CUdeviceptr address, size_t bytes, void (*name)(void *ctx, CUdeviceptr named),
+                                    void *ctx)
+{
+    pthread_mutex_lock(&lock);
+    for (size_t at = first_behind(address); at < count && tables[at].start < address + bytes; at++) {
+        tables[at].used = ++uses;
+        for (size_t i = 0; i < tables[at].count; i++)
+            name(ctx, tables[at].run[i].named);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -21,6 +21,9 @@
  * spans would be missing for good. If it is used all the same, its spans are found in their slots
  * under the guard `host`. Under `unmap` the kernel faults.
  *
+ * Copies that are captured do nothing yet. The copies of a graph count at each launch of the graph,
+ * with what their sources hold then, if these are pinned (tracer/table_copies.h).
+ *
  * Two clocks: host order. A launch uses the contents that the tables had when it was issued. A
  * program whose copy overtakes a launch that reads the same table has a race of its own.
  *
@@ -62,6 +65,14 @@
  * forgotten, and the addresses among the new ones are kept.
  */
 void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes);
+
+/*
+ * The same for a copy in a graph that is about to be launched. Calls `name` for an address in each
+ * span that the words name. Without such words it does nothing. `keeps`: the table that is known
+ * there stays, because the copy may not run.
+ */
+void ps_pointer_tables_brought(CUdeviceptr to, const void *from, size_t bytes, bool keeps,
+                               void (*name)(void *ctx, CUdeviceptr named), void *ctx);
 
 /*
  * A kernel makes a table of the spans at these addresses (made_tables.h). The table has `bytes`
@@ -115,5 +126,9 @@ void ps_pointer_tables_name_of_variables(void (*name)(void *ctx, CUdeviceptr nam
  * without a gap count too. Without a table there, `name` is not called.
  */
 void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named), void *ctx);
+
+/* The same for all tables that begin in `bytes` from `address`, or reach into them. */
+void ps_pointer_tables_name_between(CUdeviceptr address, size_t bytes, void (*name)(void *ctx, CUdeviceptr named),
+                                    void *ctx);
 
 #endif

@@ -6,28 +6,24 @@
 
 #include "base/array.h"
 #include "base/log.h"
-#include "base/ordering_rules.h"
 #include "cuda/driver.h"
-#include "kernels/host_tables.h"
-#include "kernels/kernel_words.h"
 #include "kernels/pointer_tables.h"
-#include "memory/registry.h"
 #include "policy/base/lower_bound.h"
 #include "residency/graph_pins.h"
 #include "tracer/graph_bodies.h"
+#include "tracer/graph_needs.h"
+#include "tracer/table_copies.h"
 
 /* Graphs in nodes of graphs; deeper ones are not followed. */
 #define DEPTH_MAX 32
 
 /*
- * The memory that a node touches, and the nodes of its child graph. A whole graph is a part
- * without a node handle. A conditional node's parts are its bodies, with a body's handle as `node`.
+ * What a node needs, and the nodes of its child graph. A whole graph is a part without a node
+ * handle. A conditional node's parts are its bodies, with a body's handle as `node`.
  */
 struct part {
     CUgraphNode node;
-    bool unknown;
-    size_t count, room;
-    CUdeviceptr *address; /* one for each unit of the reservation */
+    struct ps_graph_needs needs;
     size_t nodes, nodes_room;
     struct part *inner; /* sorted by node handle */
 };
@@ -38,8 +34,8 @@ struct graph {
     bool launched_by_kernels;
     struct ps_graph_pins pins; /* empty unless launched_by_kernels */
     struct part whole;
-    bool told;       /* `all` is up to date */
-    struct part all; /* the memory of `whole` and of all parts in it: ascending, each address once */
+    bool told;                 /* `all` is up to date */
+    struct ps_graph_needs all; /* of `whole` and of all parts in it, in order */
 };
 
 #define BUCKETS 256
@@ -79,7 +75,7 @@ static void empty(struct part *part)
     for (size_t i = 0; i < part->nodes; i++)
         empty(&part->inner[i]);
     free(part->inner);
-    free(part->address);
+    ps_graph_needs_free(&part->needs);
 }
 
 /* Frees everything that the graph holds. The structure itself may be filled again. */
@@ -89,7 +85,7 @@ static void end(struct graph *g)
         atomic_fetch_sub(&ps_graphs_launched_by_kernels, 1);
     ps_graph_pins_drop(&g->pins);
     empty(&g->whole);
-    empty(&g->all);
+    ps_graph_needs_free(&g->all);
 }
 
 static void remove_from(struct graph *table[BUCKETS], const void *handle)
@@ -106,103 +102,21 @@ static void remove_from(struct graph *table[BUCKETS], const void *handle)
 
 /* ---- gathering ---- */
 
-static void add(struct part *part, CUdeviceptr unit)
+/* Adds the needs of `part` and of all parts in it. */
+static void add_part(struct ps_graph_needs *to, const struct part *part)
 {
-    CUdeviceptr *grown = ps_grown_array(part->address, part->count, &part->room, 4, sizeof *grown);
-
-    if (!grown) {
-        part->unknown = true;
-        return;
-    }
-    part->address = grown;
-    part->address[part->count++] = unit;
-}
-
-static void take(void *gathered, CUdeviceptr address)
-{
-    struct part *part = gathered;
-    CUdeviceptr unit = address - (address - ps_reservation.base) % ps_reservation.granularity;
-
-    if (ps_address_is_a_spans(address) && (!part->count || part->address[part->count - 1] != unit))
-        add(part, unit);
-}
-
-static int ascending(const void *a, const void *b)
-{
-    CUdeviceptr one = *(const CUdeviceptr *)a, other = *(const CUdeviceptr *)b;
-
-    return (one > other) - (one < other);
-}
-
-static void put_in_order(struct part *part)
-{
-    size_t kept = 0;
-
-    if (part->count)
-        qsort(part->address, part->count, sizeof *part->address, ascending);
-    for (size_t i = 0; i < part->count; i++)
-        if (!kept || part->address[kept - 1] != part->address[i])
-            part->address[kept++] = part->address[i];
-    part->count = kept;
-}
-
-/* Adds the memory of `part` and of all parts in it. */
-static void add_part(struct part *to, const struct part *part)
-{
-    for (size_t i = 0; i < part->count; i++)
-        add(to, part->address[i]);
+    ps_graph_needs_add(to, &part->needs);
     for (size_t i = 0; i < part->nodes; i++)
         add_part(to, &part->inner[i]);
-    to->unknown |= part->unknown;
 }
 
-static void take_word(void *gathered, CUdeviceptr word, size_t bytes)
-{
-    (void)bytes;
-    take(gathered, word);
-}
-
-/*
- * Takes the spans of a pointer table as it is when the graph is made. Addresses that are copied
- * into the table later do not count.
- */
-static void take_table(void *gathered, CUdeviceptr word, size_t bytes)
-{
-    (void)bytes;
-    ps_pointer_tables_name(word, take, gathered);
-}
-
-static void take_kernel(struct part *part, const CUDA_KERNEL_NODE_PARAMS *kernel)
-{
-    CUfunction function = kernel->func ? kernel->func : (CUfunction)kernel->kern;
-    const struct ps_layout *layout = function ? ps_layout_of(function) : NULL;
-
-    if (!function || !ps_kernel_words(layout, kernel->kernelParams, kernel->extra, take_word, part, NULL)) {
-        part->unknown = true;
-        return;
-    }
-    if (ps_host_tables_name(layout, kernel->kernelParams, kernel->extra, take, part))
-        part->unknown = true; /* host tables may hold other addresses at each launch */
-    if (ps_pointer_tables_exist() && ps_ordering_rule(TABLE_NAMES_SPANS))
-        ps_kernel_words_between(atomic_load(&ps_pointer_tables_extent.start),
-                                atomic_load(&ps_pointer_tables_extent.bytes), layout, kernel->kernelParams,
-                                kernel->extra, take_table, part);
-}
-
-static void take_graph(struct part *part, CUgraph graph, unsigned depth);
+static void take_graph(struct part *part, CUgraph graph, unsigned depth, bool is_sometimes);
 
 static int by_node(const void *a, const void *b)
 {
     const uintptr_t one = (uintptr_t)((const struct part *)a)->node, other = (uintptr_t)((const struct part *)b)->node;
 
     return (one > other) - (one < other);
-}
-
-static void take_values(struct part *part, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values)
-{
-    /* `address` is at the same place in each variant that has one. */
-    for (unsigned i = 0; i < values->count; i++)
-        take(part, values->paramArray[i].waitValue.address);
 }
 
 /*
@@ -231,7 +145,7 @@ static bool take_bodies(struct part *part, CUgraphNode node, unsigned depth)
     }
     for (size_t i = 0; i < count; i++) {
         part->inner[i].node = (CUgraphNode)bodies[i];
-        take_graph(&part->inner[i], bodies[i], depth + 1);
+        take_graph(&part->inner[i], bodies[i], depth + 1, true);
     }
     part->nodes = part->nodes_room = count;
     qsort(part->inner, count, sizeof *part->inner, by_node);
@@ -240,7 +154,7 @@ static bool take_bodies(struct part *part, CUgraphNode node, unsigned depth)
 }
 
 /* Takes the node's memory. Returns false if the node can't be read. */
-static bool take_node(struct part *part, CUgraphNode node, unsigned depth)
+static bool take_node(struct part *part, CUgraphNode node, unsigned depth, bool is_sometimes)
 {
     CUgraphNodeType type;
     CUDA_KERNEL_NODE_PARAMS kernel;
@@ -256,29 +170,28 @@ static bool take_node(struct part *part, CUgraphNode node, unsigned depth)
         if (!ps_cu.cuGraphKernelNodeGetParams || ps_cu.cuGraphKernelNodeGetParams(node, &kernel) != CUDA_SUCCESS ||
             is_changed_by_kernels(node))
             return false;
-        take_kernel(part, &kernel);
+        ps_graph_needs_kernel(&part->needs, &kernel);
         return true;
     case CU_GRAPH_NODE_TYPE_MEMCPY:
         if (!ps_cu.cuGraphMemcpyNodeGetParams || ps_cu.cuGraphMemcpyNodeGetParams(node, &copy) != CUDA_SUCCESS)
             return false;
-        take(part, copy.dstDevice);
-        take(part, copy.srcDevice);
+        ps_graph_needs_copy(&part->needs, &copy, is_sometimes);
         return true;
     case CU_GRAPH_NODE_TYPE_MEMSET:
         if (!ps_cu.cuGraphMemsetNodeGetParams || ps_cu.cuGraphMemsetNodeGetParams(node, &fill) != CUDA_SUCCESS)
             return false;
-        take(part, fill.dst);
+        ps_graph_needs_address(&part->needs, fill.dst);
         return true;
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
         if (!ps_cu.cuGraphBatchMemOpNodeGetParams ||
             ps_cu.cuGraphBatchMemOpNodeGetParams(node, &values) != CUDA_SUCCESS)
             return false;
-        take_values(part, &values);
+        ps_graph_needs_values(&part->needs, &values);
         return true;
     case CU_GRAPH_NODE_TYPE_GRAPH:
         if (!ps_cu.cuGraphChildGraphNodeGetGraph || ps_cu.cuGraphChildGraphNodeGetGraph(node, &child) != CUDA_SUCCESS)
             return false;
-        take_graph(part, child, depth + 1);
+        take_graph(part, child, depth + 1, is_sometimes);
         return true;
     case CU_GRAPH_NODE_TYPE_HOST:
     case CU_GRAPH_NODE_TYPE_EMPTY:
@@ -301,7 +214,7 @@ static void take_captured(struct part *part, CUgraph graph)
     pthread_mutex_lock(&lock);
     const struct graph *more = *place_in(captured, graph);
     if (more)
-        add_part(part, &more->whole);
+        add_part(&part->needs, &more->whole);
     pthread_mutex_unlock(&lock);
 }
 
@@ -324,25 +237,28 @@ static CUgraphNode *nodes_of(CUgraph graph, size_t *count, bool *unknown)
     return nodes;
 }
 
-/* Adds the graph's nodes to the part, which has no nodes yet. */
-static void take_graph(struct part *part, CUgraph graph, unsigned depth)
+/*
+ * Adds the graph's nodes to the part, which has no nodes yet. `is_sometimes`: the graph is in a
+ * body of a conditional node.
+ */
+static void take_graph(struct part *part, CUgraph graph, unsigned depth, bool is_sometimes)
 {
     size_t count;
 
     take_captured(part, graph);
     if (depth > DEPTH_MAX) {
-        part->unknown = true;
+        part->needs.unknown = true;
         return;
     }
-    CUgraphNode *nodes = nodes_of(graph, &count, &part->unknown);
+    CUgraphNode *nodes = nodes_of(graph, &count, &part->needs.unknown);
     if (count && !(part->inner = calloc(count, sizeof *part->inner))) {
-        part->unknown = true;
+        part->needs.unknown = true;
         count = 0;
     }
     for (size_t i = 0; i < count; i++) {
         part->inner[i].node = nodes[i];
-        if (!take_node(&part->inner[i], nodes[i], depth))
-            part->inner[i].unknown = true;
+        if (!take_node(&part->inner[i], nodes[i], depth, is_sometimes))
+            part->inner[i].needs.unknown = true;
     }
     part->nodes = part->nodes_room = count;
     if (count)
@@ -383,9 +299,13 @@ static struct part *add_node(struct part *part, CUgraphNode node)
     return &grown[place];
 }
 
-/* Replaces the contents of the part by `found`, and keeps its node. */
+/* Replaces what the part has by `found`, and keeps its node and the place of its copy. */
 static void replace(struct part *part, struct part found)
 {
+    if (part->needs.copies && found.needs.copies) {
+        found.needs.copy[0].order = part->needs.copy[0].order;
+        found.needs.copy[0].is_sometimes = part->needs.copy[0].is_sometimes;
+    }
     empty(part);
     found.node = part->node;
     *part = found;
@@ -395,10 +315,10 @@ static void bring_up_to_date(struct graph *g)
 {
     if (g->told)
         return;
-    g->all.count = 0;
+    g->all.count = g->all.words = g->all.copies = 0;
     g->all.unknown = false;
     add_part(&g->all, &g->whole);
-    put_in_order(&g->all);
+    ps_graph_needs_sort(&g->all);
     g->told = true;
 }
 
@@ -409,7 +329,7 @@ static void bring_up_to_date(struct graph *g)
  * adds all memory of the graph, also outside the range, to `touched`. An unknown graph touches
  * every range.
  */
-static bool touches(CUgraphExec executable, CUdeviceptr start, size_t bytes, struct part *touched)
+static bool touches(CUgraphExec executable, CUdeviceptr start, size_t bytes, struct ps_graph_needs *touched)
 {
     bool found = false;
 
@@ -421,7 +341,7 @@ static bool touches(CUgraphExec executable, CUdeviceptr start, size_t bytes, str
         for (size_t i = 0; i < g->all.count && !found; i++)
             found = g->all.address[i] - start < bytes;
         if (found)
-            add_part(touched, &g->all);
+            ps_graph_needs_add(touched, &g->all);
     }
     pthread_mutex_unlock(&lock);
     return found;
@@ -430,7 +350,7 @@ static bool touches(CUgraphExec executable, CUdeviceptr start, size_t bytes, str
 /* Pins the graph's memory of now if the graph touches the range. Then drops its former pins. */
 static void pin_in(CUgraphExec executable, CUdeviceptr start, size_t bytes)
 {
-    struct part touched = {.node = NULL};
+    struct ps_graph_needs touched = {.count = 0};
 
     pthread_mutex_lock(&pinning);
     if (touches(executable, start, bytes, &touched)) {
@@ -447,7 +367,7 @@ static void pin_in(CUgraphExec executable, CUdeviceptr start, size_t bytes)
         ps_graph_pins_drop(&before);
     }
     pthread_mutex_unlock(&pinning);
-    empty(&touched);
+    ps_graph_needs_free(&touched);
 }
 
 static void pin_all(CUgraphExec executable)
@@ -495,7 +415,7 @@ void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_
 {
     struct graph made = {.handle = executable, .launched_by_kernels = launched_by_kernels};
 
-    take_graph(&made.whole, graph, 0);
+    take_graph(&made.whole, graph, 0, false);
     bring_up_to_date(&made);
     ps_log_debug(TRACER, "a graph was instantiated: it touches %zu units of memory%s", made.all.count,
                  made.all.unknown ? ", and others that can't be read" : "");
@@ -524,7 +444,7 @@ static void changed(CUgraphExec executable, CUgraphNode node, struct part found)
     if (g && node && !(part = find(&g->whole, node)))
         part = add_node(&g->whole, node);
     if (g && !part)
-        g->whole.unknown = true;
+        g->whole.needs.unknown = true;
     if (part)
         replace(part, found);
     if (g)
@@ -540,7 +460,7 @@ void ps_graph_updated(CUgraphExec executable, CUgraph graph)
 {
     struct part found = {.node = NULL};
 
-    take_graph(&found, graph, 0);
+    take_graph(&found, graph, 0, false);
     changed(executable, NULL, found);
 }
 
@@ -548,7 +468,7 @@ void ps_graph_child_changed(CUgraphExec executable, CUgraphNode node, CUgraph ch
 {
     struct part found = {.node = NULL};
 
-    take_graph(&found, child, 1);
+    take_graph(&found, child, 1, false);
     changed(executable, node, found);
 }
 
@@ -556,16 +476,23 @@ void ps_graph_kernel_changed(CUgraphExec executable, CUgraphNode node, const CUD
 {
     struct part found = {.node = NULL};
 
-    take_kernel(&found, kernel);
+    ps_graph_needs_kernel(&found.needs, kernel);
     changed(executable, node, found);
 }
 
-void ps_graph_addresses_changed(CUgraphExec executable, CUgraphNode node, CUdeviceptr a, CUdeviceptr b)
+void ps_graph_copy_changed(CUgraphExec executable, CUgraphNode node, const CUDA_MEMCPY3D *copy)
 {
     struct part found = {.node = NULL};
 
-    take(&found, a);
-    take(&found, b);
+    ps_graph_needs_copy(&found.needs, copy, false);
+    changed(executable, node, found);
+}
+
+void ps_graph_fill_changed(CUgraphExec executable, CUgraphNode node, CUdeviceptr to)
+{
+    struct part found = {.node = NULL};
+
+    ps_graph_needs_address(&found.needs, to);
     changed(executable, node, found);
 }
 
@@ -573,13 +500,13 @@ void ps_graph_values_changed(CUgraphExec executable, CUgraphNode node, const CUD
 {
     struct part found = {.node = NULL};
 
-    take_values(&found, values);
+    ps_graph_needs_values(&found.needs, values);
     changed(executable, node, found);
 }
 
 void ps_graph_node_unknown(CUgraphExec executable, CUgraphNode node)
 {
-    changed(executable, node, (struct part){.unknown = true});
+    changed(executable, node, (struct part){.needs.unknown = true});
 }
 
 void ps_graph_destroyed(CUgraphExec executable)
@@ -607,9 +534,9 @@ void ps_graph_captures(CUstream stream, const CUdeviceptr *addresses, size_t cou
     pthread_mutex_lock(&lock);
     struct graph *g = make_in(captured, graph);
     for (size_t i = 0; g && i < count; i++)
-        take(&g->whole, addresses[i]);
+        ps_graph_needs_address(&g->whole.needs, addresses[i]);
     if (g)
-        put_in_order(&g->whole);
+        ps_graph_needs_sort(&g->whole.needs);
     pthread_mutex_unlock(&lock);
 }
 
@@ -619,8 +546,8 @@ void ps_graph_holds(CUgraph graph, CUgraph other)
     const struct graph *more = *place_in(captured, other);
     struct graph *g = more && graph != other ? make_in(captured, graph) : NULL;
     if (g) {
-        add_part(&g->whole, &more->whole);
-        put_in_order(&g->whole);
+        add_part(&g->whole.needs, &more->whole);
+        ps_graph_needs_sort(&g->whole.needs);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -632,8 +559,32 @@ bool ps_graph_name(CUgraphExec executable, void (*note)(void *ctx, CUdeviceptr u
     if (g)
         bring_up_to_date(g);
     bool known = g && !g->all.unknown;
-    for (size_t i = 0; known && i < g->all.count; i++)
-        note(ctx, g->all.address[i]);
+    if (known)
+        ps_graph_needs_name(&g->all, note, ctx);
     pthread_mutex_unlock(&lock);
     return known;
+}
+
+struct ps_graph_copy *ps_graph_copies(CUgraphExec executable, size_t *count, bool *failed)
+{
+    struct ps_graph_copy *copies = NULL;
+    bool brings = ps_pointer_tables_exist();
+
+    *count = 0;
+    pthread_mutex_lock(&lock);
+    struct graph *g = *place_in(executables, executable);
+    if (g)
+        bring_up_to_date(g);
+    for (size_t i = 0; g && !brings && i < g->all.copies; i++)
+        brings = g->all.copy[i].is_upload;
+    if (g && g->all.copies && brings) {
+        copies = malloc(g->all.copies * sizeof *copies);
+        *failed = !copies;
+    }
+    if (copies) {
+        *count = g->all.copies;
+        memcpy(copies, g->all.copy, *count * sizeof *copies);
+    }
+    pthread_mutex_unlock(&lock);
+    return copies;
 }

@@ -45,8 +45,9 @@ void ps_graph_updated(CUgraphExec executable, CUgraph graph);
 void ps_graph_child_changed(CUgraphExec executable, CUgraphNode node, CUgraph child);
 /* The kernel of the node was changed. */
 void ps_graph_kernel_changed(CUgraphExec executable, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *kernel);
-/* The addresses of the node's copy or fill were changed. A fill has one; its `b` is 0. */
-void ps_graph_addresses_changed(CUgraphExec executable, CUgraphNode node, CUdeviceptr a, CUdeviceptr b);
+/* The node's copy was changed, or the address that its fill leads to. */
+void ps_graph_copy_changed(CUgraphExec executable, CUgraphNode node, const CUDA_MEMCPY3D *copy);
+void ps_graph_fill_changed(CUgraphExec executable, CUgraphNode node, CUdeviceptr to);
 /* The batch of values of the node was changed. */
 void ps_graph_values_changed(CUgraphExec executable, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values);
 /* The node was changed to something that can't be read. */
@@ -82,8 +83,17 @@ void ps_graph_captured_destroyed(CUgraph graph);
 
 /*
  * Calls `note` once for each unit of the reservation that the graph touches, with an address in it,
- * ascending. Returns false if the graph is unknown. `note` calls nothing here.
+ * ascending. Then calls it for spans of the pointer tables that its kernels are given, as these
+ * tables are now. Returns false if the graph is unknown. `note` calls nothing here.
  */
 bool ps_graph_name(CUgraphExec executable, void (*note)(void *ctx, CUdeviceptr unit), void *ctx);
+
+struct ps_graph_copy;
+/*
+ * Returns the graph's copies that may bring or move pointer tables at a launch now, in their order
+ * (table_copies.h); the caller frees the array. NULL: no such copy, or no memory, which makes
+ * `failed` true.
+ */
+struct ps_graph_copy *ps_graph_copies(CUgraphExec executable, size_t *count, bool *failed);
 
 #endif

@@ -3,7 +3,6 @@
 #include "base/observers.h"
 #include "base/state.h"
 #include "cuda/capture.h"
-#include "cuda/copy_gate.h"
 #include "cuda/driver.h"
 #include "cuda/driver_functions.h"
 #include "cuda/streams.h"
@@ -17,6 +16,7 @@
 #include "tracer/graph_bodies.h"
 #include "tracer/graph_looks.h"
 #include "tracer/graphs.h"
+#include "tracer/table_copies.h"
 #include "tracer/tracer.h"
 
 #define CBID(name) CUPTI_DRIVER_TRACE_CBID_##name
@@ -68,6 +68,15 @@ static void copy_bytes(bool per_thread, CUstream stream, CUdeviceptr a, CUdevice
 }
 
 /*
+ * Returns whether the call's work runs now, in its stream's order. Work that is captured runs with
+ * the graph, maybe often or never. Its launch says what the graph's copies do to pointer tables.
+ */
+static bool runs_now(bool per_thread, CUstream stream)
+{
+    return !ps_capture_has(stream, per_thread);
+}
+
+/*
  * Returns whether memory that the driver does not know counts as ordinary host memory. The driver
  * knows best: a program may name the wrong direction, which does no harm on the device. But the
  * driver does not know ordinary memory. Nor does it know a graph's own allocations before the
@@ -80,140 +89,25 @@ static bool unknown_is_host(CUmemorytype said, bool per_thread, CUstream stream)
     return said == CU_MEMORYTYPE_HOST || (said == CU_MEMORYTYPE_UNIFIED && !ps_capture_has(stream, per_thread));
 }
 
-/* Returns whether the processor may read there. */
-static bool is_on_the_host(CUdeviceptr address, bool unknown_is)
-{
-    unsigned int type;
-
-    if (!address || ps_address_is_a_spans(address))
-        return false;
-    if (ps_cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS)
-        return unknown_is;
-    return type == CU_MEMORYTYPE_HOST;
-}
-
-/*
- * Returns whether a copy may bring pointers from the host. Its rows must have room for a pointer,
- * and the host must be able to read its source. Such a copy needs the copy engine for all of its
- * bytes, so the copy gate notes it.
- */
-static bool begins_upload(CUdeviceptr from, size_t row, size_t bytes, bool unknown_is)
-{
-    if (row < sizeof(void *) || !is_on_the_host(from, unknown_is))
-        return false;
-    ps_copy_gate_program_copies_in(bytes);
-    return true;
-}
-
-/*
- * Bytes are about to be copied. Notes the pointer tables that they bring from the host or take
- * along on the device.
- */
-static void bring(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool is_upload, bool unknown_is)
-{
-    if (is_upload)
-        ps_pointer_tables_copied(to, (const void *)from, bytes);
-    else if (ps_pointer_tables_near(from, bytes) && !is_on_the_host(to, unknown_is))
-        ps_pointer_tables_moved(to, from, bytes);
-    else
-        ps_pointer_tables_overwritten(to, bytes);
-}
-
-static void bring_all(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool unknown_is)
-{
-    bring(to, from, bytes, begins_upload(from, bytes, bytes, unknown_is), unknown_is);
-}
-
 /* Notes a copy. `said`: the kind of memory that the call says its source is. */
 static void copy(bool per_thread, CUstream stream, CUdeviceptr to, CUmemorytype said, CUdeviceptr from, size_t bytes)
 {
-    bring_all(to, from, bytes, unknown_is_host(said, per_thread, stream));
+    if (runs_now(per_thread, stream))
+        ps_table_copy(to, from, bytes, unknown_is_host(said, per_thread, stream));
     copy_bytes(per_thread, stream, to, from, bytes);
 }
 
 /* Notes a fill, or a copy whose source has no address. */
 static void overwrite(bool per_thread, CUstream stream, CUdeviceptr to, size_t bytes)
 {
-    ps_pointer_tables_overwritten(to, bytes);
+    if (runs_now(per_thread, stream))
+        ps_pointer_tables_overwritten(to, bytes);
     copy_bytes(per_thread, stream, to, 0, bytes);
 }
 
-struct box {
-    size_t width, height, depth; /* bytes, rows, slices */
-};
-
-/* One side of a copy in rows. */
-struct side {
-    CUdeviceptr start;   /* the first byte; 0: an array, or a fill's source */
-    size_t pitch, slice; /* bytes from row to row and from slice to slice */
-    bool is_wrong;       /* rows overlap, so the driver will refuse the copy */
-    CUmemorytype said;
-};
-
-static struct side side_at(CUdeviceptr start, size_t pitch, size_t rows, struct box box)
-{
-    struct side side = {.start = start, .pitch = pitch ? pitch : box.width, .said = CU_MEMORYTYPE_UNIFIED};
-
-    side.slice = side.pitch * (rows ? rows : box.height);
-    side.is_wrong = (box.height > 1 || box.depth > 1) && (side.pitch < box.width || (rows && rows < box.height));
-    return side;
-}
-
-static struct side side_of(CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y, size_t z,
-                           size_t pitch, size_t rows, struct box box)
-{
-    if (type == CU_MEMORYTYPE_ARRAY)
-        return side_at(0, 0, 0, box);
-    struct side side = side_at(type == CU_MEMORYTYPE_HOST ? (CUdeviceptr)host : device, pitch, rows, box);
-
-    side.said = type;
-    side.is_wrong |= (box.height > 1 || box.depth > 1) && x > side.pitch - box.width;
-    side.start += z * side.slice + y * side.pitch + x;
-    return side;
-}
-
-/* Returns the bytes from the first byte to the end of the last one. */
-static size_t extent_of(struct side side, struct box box)
-{
-    return (box.depth - 1) * side.slice + (box.height - 1) * side.pitch + box.width;
-}
-
-/* Joins rows without gaps to one row, if neither side has gaps. Slices then become rows. */
-static void join_rows(struct side *to, struct side *from, struct box *box)
-{
-    if (box->height != 1 && (to->pitch != box->width || from->pitch != box->width))
-        return;
-    *box = (struct box){box->width * box->height, box->depth, 1};
-    to->pitch = to->slice;
-    from->pitch = from->slice;
-}
-
-/*
- * Notes the tables of each row as if it were a copy of its own. Stops after PS_POINTER_TABLE_ROWS
- * rows. Of rows from the host only the first PS_POINTER_TABLE_LOOKED bytes are searched.
- */
-static void bring_rows(struct side to, struct side from, struct box box, bool unknown_is)
-{
-    join_rows(&to, &from, &box);
-    join_rows(&to, &from, &box);
-    const bool is_upload = begins_upload(from.start, box.width, box.width * box.height * box.depth, unknown_is);
-    size_t rows = 0;
-
-    for (size_t z = 0; z < box.depth; z++)
-        for (size_t y = 0; y < box.height; y++, rows++) {
-            const CUdeviceptr row = to.start + z * to.slice + y * to.pitch,
-                              source = from.start + z * from.slice + y * from.pitch;
-            if (rows == PS_POINTER_TABLE_ROWS)
-                return;
-            if (!from.start || (is_upload && rows * box.width >= PS_POINTER_TABLE_LOOKED))
-                ps_pointer_tables_overwritten(row, box.width);
-            else
-                bring(row, source, box.width, is_upload, unknown_is);
-        }
-}
-
 /* Names the memory that a copy in rows touches on both sides. */
-static void name_rows(struct side to, struct side from, struct box box, bool unknown_is)
+static void name_rows(struct ps_copy_side to, struct ps_copy_side from, struct ps_copy_box box, bool runs,
+                      bool unknown_is)
 {
     if (!box.width || !box.height || !box.depth)
         return;
@@ -222,31 +116,28 @@ static void name_rows(struct side to, struct side from, struct box box, bool unk
         ps_tracer_address(from.start);
         return;
     }
-    if (to.start)
-        bring_rows(to, from, box, unknown_is);
-    ps_tracer_bytes(to.start, extent_of(to, box));
-    ps_tracer_bytes(from.start, extent_of(from, box));
+    if (to.start && runs)
+        ps_table_copy_rows(to, from, box, unknown_is);
+    ps_tracer_bytes(to.start, ps_copy_extent(to, box));
+    ps_tracer_bytes(from.start, ps_copy_extent(from, box));
 }
 
-static void copy_rows(bool per_thread, CUstream stream, struct side to, struct side from, struct box box)
+static void copy_rows(bool per_thread, CUstream stream, struct ps_copy_side to, struct ps_copy_side from,
+                      struct ps_copy_box box)
 {
     ps_tracer_begin(stream, per_thread);
-    name_rows(to, from, box, unknown_is_host(from.said, per_thread, stream));
+    name_rows(to, from, box, runs_now(per_thread, stream), unknown_is_host(from.said, per_thread, stream));
     ps_tracer_ready(false);
 }
 
-/* The structures of cuda.h have these fields by the same names. */
-#define SIDE(p, side, z, rows, box)                                                                                    \
-    side_of((p)->side##MemoryType, (p)->side##Host, (p)->side##Device, (p)->side##XInBytes, (p)->side##Y, z,           \
-            (p)->side##Pitch, rows, box)
 #define COPY_IN_SLICES(name, type)                                                                                     \
     static void name(bool per_thread, CUstream stream, const type *p)                                                  \
     {                                                                                                                  \
         if (!p)                                                                                                        \
             return;                                                                                                    \
-        const struct box box = {p->WidthInBytes, p->Height, p->Depth};                                                 \
-        copy_rows(per_thread, stream, SIDE(p, dst, p->dstZ, p->dstHeight, box),                                        \
-                  SIDE(p, src, p->srcZ, p->srcHeight, box), box);                                                      \
+        const struct ps_copy_box box = {p->WidthInBytes, p->Height, p->Depth};                                         \
+        copy_rows(per_thread, stream, PS_COPY_SIDE(p, dst, p->dstZ, p->dstHeight, box),                                \
+                  PS_COPY_SIDE(p, src, p->srcZ, p->srcHeight, box), box);                                              \
     }
 COPY_IN_SLICES(copy_3d, CUDA_MEMCPY3D)
 COPY_IN_SLICES(copy_3d_peer, CUDA_MEMCPY3D_PEER)
@@ -255,14 +146,15 @@ static void copy_2d(bool per_thread, CUstream stream, const CUDA_MEMCPY2D *p)
 {
     if (!p)
         return;
-    const struct box box = {p->WidthInBytes, p->Height, 1};
-    copy_rows(per_thread, stream, SIDE(p, dst, 0, 0, box), SIDE(p, src, 0, 0, box), box);
+    const struct ps_copy_box box = {p->WidthInBytes, p->Height, 1};
+    copy_rows(per_thread, stream, PS_COPY_SIDE(p, dst, 0, 0, box), PS_COPY_SIDE(p, src, 0, 0, box), box);
 }
 
 static void fill_2d(bool per_thread, CUstream stream, CUdeviceptr to, size_t pitch, size_t width, size_t height)
 {
-    const struct box box = {width, height, 1};
-    const struct side filled = side_at(to, height == 1 ? 0 : pitch, 0, box), nothing = side_at(0, filled.pitch, 0, box);
+    const struct ps_copy_box box = {width, height, 1};
+    const struct ps_copy_side filled = ps_copy_side_at(to, height == 1 ? 0 : pitch, 0, box),
+                              nothing = ps_copy_side_at(0, filled.pitch, 0, box);
 
     copy_rows(per_thread, stream, filled, nothing, box);
 }
@@ -291,6 +183,7 @@ static void batch(bool per_thread, CUstream stream, struct batch batch)
 {
     if (!batch.to || !batch.from || !batch.bytes || !batch.attributes || !batch.first || !batch.attribute_count)
         return;
+    const bool runs = runs_now(per_thread, stream);
     const bool unknown_is = unknown_is_host(CU_MEMORYTYPE_UNIFIED, per_thread, stream);
     size_t its = 0;
 
@@ -298,7 +191,8 @@ static void batch(bool per_thread, CUstream stream, struct batch batch)
     for (size_t i = 0; i < batch.count; i++) {
         while (its + 1 < batch.attribute_count && batch.first[its + 1] <= i)
             its++;
-        bring_all(batch.to[i], batch.from[i], batch.bytes[i], unknown_is);
+        if (runs)
+            ps_table_copy(batch.to[i], batch.from[i], batch.bytes[i], unknown_is);
         ps_tracer_bytes(batch.to[i], batch.bytes[i]);
         ps_tracer_bytes(batch.from[i], batch.bytes[i]);
         name_order(batch.attributes[its].srcAccessOrder, batch.from[i]);
@@ -314,25 +208,26 @@ static void copy_with_attributes(bool per_thread, CUstream stream, CUdeviceptr t
     batch(per_thread, stream, (struct batch){&to, &from, &bytes, 1, attributes, &first, 1});
 }
 
-static struct side operand(const CUmemcpy3DOperand *operand, struct box box)
+static struct ps_copy_side operand(const CUmemcpy3DOperand *operand, struct ps_copy_box box)
 {
     if (operand->type != CU_MEMCPY_OPERAND_TYPE_POINTER)
-        return side_at(0, 0, 0, box);
-    return side_at(operand->op.ptr.ptr, operand->op.ptr.rowLength, operand->op.ptr.layerHeight, box);
+        return ps_copy_side_at(0, 0, 0, box);
+    return ps_copy_side_at(operand->op.ptr.ptr, operand->op.ptr.rowLength, operand->op.ptr.layerHeight, box);
 }
 
 static void batch_3d(bool per_thread, CUstream stream, const CUDA_MEMCPY3D_BATCH_OP *op, size_t count)
 {
     if (!op)
         return;
+    const bool runs = runs_now(per_thread, stream);
     const bool unknown_is = unknown_is_host(CU_MEMORYTYPE_UNIFIED, per_thread, stream);
     ps_tracer_begin(stream, per_thread);
     for (size_t i = 0; i < count; i++) {
-        const struct box box = {op[i].extent.width, op[i].extent.height, op[i].extent.depth};
-        const struct side to = operand(&op[i].dst, box), from = operand(&op[i].src, box);
+        const struct ps_copy_box box = {op[i].extent.width, op[i].extent.height, op[i].extent.depth};
+        const struct ps_copy_side to = operand(&op[i].dst, box), from = operand(&op[i].src, box);
         name_order(op[i].srcAccessOrder, from.start);
         if (to.start && from.start) {
-            name_rows(to, from, box, unknown_is);
+            name_rows(to, from, box, runs, unknown_is);
             continue;
         }
         ps_tracer_address(to.start); /* one side is an array, whose size of elements is unknown here */
@@ -360,9 +255,11 @@ static void decompress(bool per_thread, CUstream stream, const CUmemDecompressPa
 {
     if (!params)
         return;
+    const bool runs = runs_now(per_thread, stream);
     ps_tracer_begin(stream, per_thread);
     for (size_t i = 0; i < count; i++) {
-        ps_pointer_tables_overwritten((CUdeviceptr)params[i].dst, params[i].dstNumBytes);
+        if (runs)
+            ps_pointer_tables_overwritten((CUdeviceptr)params[i].dst, params[i].dstNumBytes);
         ps_tracer_bytes((CUdeviceptr)params[i].dst, params[i].dstNumBytes);
         ps_tracer_bytes((CUdeviceptr)params[i].src, params[i].srcNumBytes);
         ps_tracer_bytes((CUdeviceptr)params[i].dstActBytes, sizeof *params[i].dstActBytes);
@@ -396,11 +293,10 @@ static void change_node(CUgraphExec executable, CUgraphNode node, const CUgraphN
                       now->kernel.extra);
         return;
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-        ps_graph_addresses_changed(executable, node, now->memcpy.copyParams.dstDevice,
-                                   now->memcpy.copyParams.srcDevice);
+        ps_graph_copy_changed(executable, node, &now->memcpy.copyParams);
         return;
     case CU_GRAPH_NODE_TYPE_MEMSET:
-        ps_graph_addresses_changed(executable, node, now->memset.dst, 0);
+        ps_graph_fill_changed(executable, node, now->memset.dst);
         return;
     case CU_GRAPH_NODE_TYPE_GRAPH:
         ps_graph_child_changed(executable, node, now->graph.graph);
@@ -549,10 +445,8 @@ static void succeeded(CUpti_CallbackId id, const void *parameters)
         CHANGED(cuGraphExecKernelNodeSetParams, change_kernel(p->hGraphExec, p->hNode, p->nodeParams->func, NULL,
                                                               p->nodeParams->kernelParams, p->nodeParams->extra))
         CHANGED(cuGraphExecKernelNodeSetParams_v2, ps_graph_kernel_changed(p->hGraphExec, p->hNode, p->nodeParams))
-        CHANGED(cuGraphExecMemcpyNodeSetParams,
-                ps_graph_addresses_changed(p->hGraphExec, p->hNode, p->copyParams->dstDevice, p->copyParams->srcDevice))
-        CHANGED(cuGraphExecMemsetNodeSetParams,
-                ps_graph_addresses_changed(p->hGraphExec, p->hNode, p->memsetParams->dst, 0))
+        CHANGED(cuGraphExecMemcpyNodeSetParams, ps_graph_copy_changed(p->hGraphExec, p->hNode, p->copyParams))
+        CHANGED(cuGraphExecMemsetNodeSetParams, ps_graph_fill_changed(p->hGraphExec, p->hNode, p->memsetParams->dst))
         CHANGED(cuGraphExecBatchMemOpNodeSetParams, ps_graph_values_changed(p->hGraphExec, p->hNode, p->nodeParams))
         CHANGED(cuGraphExecNodeSetParams, change_node(p->hGraphExec, p->hNode, p->nodeParams))
         CHANGED(cuModuleGetGlobal_v2, found_in_module(p))

@@ -35,6 +35,7 @@
 #include "residency/graph_memory.h"
 #include "residency/residency.h"
 #include "tracer/graphs.h"
+#include "tracer/table_copies.h"
 
 /* The part of the call under way that is on one device. */
 struct part {
@@ -376,6 +377,25 @@ void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameter
     a->blind = true;
 }
 
+/*
+ * The copies of a graph that is launched bring the pointer tables that are in their sources now.
+ * Kernels of the graph may use them, and launches to come. A launch that is captured copies
+ * nothing yet.
+ */
+static void run_copies(struct access *a, CUgraphExec executable)
+{
+    size_t count;
+    bool failed = false;
+
+    if (!ps_ordering_rule(TABLE_NAMES_SPANS) || ps_capture_has(a->handle, a->per_thread_default))
+        return;
+    struct ps_graph_copy *copies = ps_graph_copies(executable, &count, &failed);
+    for (size_t i = 0; i < count; i++)
+        ps_graph_copy_runs(&copies[i], note_unit, a);
+    free(copies);
+    a->blind |= failed;
+}
+
 void ps_tracer_graph(CUgraphExec executable)
 {
     struct access *a = current;
@@ -386,7 +406,9 @@ void ps_tracer_graph(CUgraphExec executable)
     ps_launches_under_way_begins();
     a->kind.fingerprint = (uint64_t)(uintptr_t)executable * 0x9E3779B97F4A7C15u;
     note_variables(a); /* as they are now: kernels of the graph may read them when it runs */
-    if (!ps_ordering_rule(GRAPH_NAMES_SPANS) || ps_graph_name(executable, note_unit, a))
+    const bool known = !ps_ordering_rule(GRAPH_NAMES_SPANS) || ps_graph_name(executable, note_unit, a);
+    run_copies(a, executable);
+    if (known)
         return;
     ps_count(graph_launches_unknown);
     ps_log_warn_once(TRACER,

@@ -49,6 +49,7 @@ static const struct hostile_case cases[] = {
     {"tensor-map", case_tensor_map, "tensor maps by value and in device memory"},
     {"module-table", case_module_table, "a table in a variable of the module, which no parameter names"},
     {"module-table-graph", case_module_table_graph, "the same, read by a kernel of a graph"},
+    {"table-captured", case_table_captured, "graphs that bring tables anew at each launch, and captures that bring none"},
     {"green-streams", case_green_streams, "spans on streams of a green context, which then goes away"},
     {"green-current", case_green_current, "memory that a green context allocates and uses"},
     {"green-first", case_green_first, "the same, before any other memory"},

@@ -123,6 +123,91 @@ static void case_module_table_graph(void)
     check_and_free_spans(&set, "after tables in variables and graphs");
 }
 
+/* ---- copies of tables in graphs ---- */
+
+/* Four spans of the turn, and their addresses in `table`. */
+static void name_four(const struct span_set *set, size_t turn, size_t apart, size_t *span, const uint32_t **table)
+{
+    for (size_t i = 0; i < 4; i++) {
+        span[i] = (turn + apart * i) % span_count;
+        table[i] = set->span[span[i]];
+    }
+}
+
+/* A graph that brings tables from pinned memory, along on the device, and to a variable. */
+static cudaGraphExec_t new_table_bringer(const struct span_set *set, uint32_t *out, const uint32_t **pinned,
+                                         const uint32_t **table, const uint32_t **second)
+{
+    const size_t bytes = 4 * sizeof(*table);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+
+    CHECK(cudaStreamBeginCapture(set->stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMemcpyAsync(table, pinned, bytes, cudaMemcpyHostToDevice, set->stream));
+    CHECK(cudaMemcpyAsync(second, table, bytes, cudaMemcpyDeviceToDevice, set->stream));
+    CHECK(cudaMemcpyToSymbolAsync(spans_in_variable, pinned + 4, bytes, 0, cudaMemcpyHostToDevice, set->stream));
+    LAUNCH(set->stream, 4, gather_by_table, out, second, 4, 5);
+    LAUNCH(set->stream, 4, gather_by_variable, out + 4, 4, 5);
+    CHECK(cudaStreamEndCapture(set->stream, &graph));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    return executable;
+}
+
+/* Captures a fill of the table and a copy to it. Neither ever runs. */
+static void capture_in_vain(cudaStream_t stream, const uint32_t **pinned, const uint32_t **table)
+{
+    cudaGraph_t graph = nullptr;
+
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMemsetAsync(table, 0, 4 * sizeof(*table), stream));
+    CHECK(cudaMemcpyAsync(table, pinned, 4 * sizeof(*table), cudaMemcpyHostToDevice, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphDestroy(graph));
+}
+
+/*
+ * The pinned memory has other addresses at each launch of the graph. Kernels behind the launch use
+ * what it brought. Copies that are only captured change no table.
+ */
+static void case_table_captured(void)
+{
+    struct span_set set = new_span_set();
+    uint32_t *out = new_span();
+    const uint32_t **pinned = nullptr, **table = nullptr, **second = nullptr, **stays = nullptr;
+    size_t span[8];
+
+    CHECK(cudaMallocHost(&pinned, 8 * sizeof(*pinned)));
+    for (auto each : {&table, &second, &stays})
+        CHECK(cudaMalloc(each, 4 * sizeof(**each)));
+    name_four(&set, 0, 1, span, pinned);
+    name_four(&set, 0, 1, span, pinned + 4);
+    const cudaGraphExec_t bringer = new_table_bringer(&set, out, pinned, table, second);
+    for (size_t turn = 0; turn < span_count; turn++) {
+        name_four(&set, turn, 1, span, pinned);
+        name_four(&set, turn + 4, 2, span + 4, pinned + 4);
+        crowd_out(&set);
+        CHECK(cudaGraphLaunch(bringer, set.stream));
+        expect_gathered_words(&set, out, span, 4, "a table that a graph brings");
+        expect_gathered_words(&set, out + 4, span + 4, 4, "a table that a graph brings to a variable");
+        expect_through_variable(&set, out, span + 4, 4, "that variable, behind the graph");
+        expect_through_table(&set, out, table, span, 4, "a table that a graph brought");
+
+        name_four(&set, turn + 2, 3, span, pinned);
+        CHECK(cudaMemcpyAsync(stays, pinned, 4 * sizeof(*stays), cudaMemcpyHostToDevice, set.stream));
+        CHECK(cudaStreamSynchronize(set.stream));
+        name_four(&set, turn + 3, 3, span + 4, pinned);
+        capture_in_vain(set.stream, pinned, stays);
+        expect_through_table(&set, out, stays, span, 4, "a table with a captured copy that never ran");
+    }
+    CHECK(cudaGraphExecDestroy(bringer));
+    CHECK(cudaFreeHost(pinned));
+    for (auto each : {table, second, stays})
+        CHECK(cudaFree(each));
+    CHECK(cudaFree(out));
+    check_and_free_spans(&set, "after tables in copies of graphs");
+}
+
 /* ---- green contexts ---- */
 
 /* Uses every span on the stream, twice. The words end as they began. */

@@ -153,6 +153,14 @@ static CUgraphNode node(unsigned number)
     return (CUgraphNode)&nodes[number];
 }
 
+/* Copies of no bytes: only their addresses count. */
+static void change_copy(CUgraphExec executable, CUgraphNode node, CUdeviceptr to, CUdeviceptr from)
+{
+    const CUDA_MEMCPY3D copy = {.dstDevice = to, .srcDevice = from};
+
+    ps_graph_copy_changed(executable, node, &copy);
+}
+
 static void test_made(void)
 {
     EXPECT_U64(NOT_KNOWN, names(first)); /* not seen */
@@ -174,34 +182,34 @@ static void test_one_node(void)
 {
     make();
     for (unsigned number = 10; number < 20; number++) { /* its earlier addresses are dropped */
-        ps_graph_addresses_changed(first, node(0), unit(number), 0);
+        ps_graph_fill_changed(first, node(0), unit(number));
         EXPECT_U64((MADE & ~BIT(1)) | BIT(number), names(first));
     }
-    ps_graph_addresses_changed(first, node(1), unit(20), unit(4));
+    change_copy(first, node(1), unit(20), unit(4));
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(5) | BIT(6), names(first));
     children[0].a = unit(30);
     ps_graph_child_changed(first, node(2), (CUgraph)&child);
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(30) | BIT(5) | BIT(6), names(first));
-    ps_graph_addresses_changed(first, (CUgraphNode)&children[1], unit(31), unit(32)); /* a node of the child */
+    change_copy(first, (CUgraphNode)&children[1], unit(31), unit(32)); /* a node of the child */
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(30) | BIT(31) | BIT(32), names(first));
-    ps_graph_addresses_changed(first, node(2), 0, 0); /* outside of all spans */
+    ps_graph_fill_changed(first, node(2), 0); /* outside of all spans */
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4), names(first));
     /* Another executable of the same graph has nodes of its own. */
     ps_graph_instantiated(second, (CUgraph)&whole, false);
-    ps_graph_addresses_changed(second, node(1), unit(40), 0);
+    ps_graph_fill_changed(second, node(1), unit(40));
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4), names(first));
     EXPECT_U64(BIT(1) | BIT(40) | BIT(30) | BIT(5) | BIT(6), names(second));
     /*
      * A node that did not exist when the executable was made: the other nodes' spans are still
      * named.
      */
-    ps_graph_addresses_changed(first, (CUgraphNode)&later[0], unit(50), 0);
+    ps_graph_fill_changed(first, (CUgraphNode)&later[0], unit(50));
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(50), names(first));
-    ps_graph_addresses_changed(first, (CUgraphNode)&later[0], unit(51), 0);
+    ps_graph_fill_changed(first, (CUgraphNode)&later[0], unit(51));
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(51), names(first));
     ps_graph_destroyed(first);
     ps_graph_destroyed(second);
-    ps_graph_addresses_changed(first, node(0), unit(1), 0); /* the executable is unknown */
+    ps_graph_fill_changed(first, node(0), unit(1)); /* the executable is unknown */
     EXPECT_U64(NOT_KNOWN, names(first));
 }
 
@@ -210,17 +218,17 @@ static void test_all_nodes(void)
     make();
     for (unsigned i = 0; i < 4; i++)
         later[i] = (struct node){CU_GRAPH_NODE_TYPE_MEMSET, unit(20 + i), 0, NULL};
-    ps_graph_addresses_changed(first, node(0), unit(10), 0);
+    ps_graph_fill_changed(first, node(0), unit(10));
     ps_graph_updated(first, (CUgraph)&other);
     EXPECT_U64(BIT(20) | BIT(21) | BIT(22) | BIT(23), names(first));
     /* It is unknown which of these a node of the first graph is now. */
-    ps_graph_addresses_changed(first, node(0), unit(10), 0);
-    ps_graph_addresses_changed(first, node(0), unit(11), 0);
+    ps_graph_fill_changed(first, node(0), unit(10));
+    ps_graph_fill_changed(first, node(0), unit(11));
     EXPECT_U64(BIT(20) | BIT(21) | BIT(22) | BIT(23) | BIT(11), names(first));
     ps_graph_updated(first, (CUgraph)&whole);
     EXPECT_U64(MADE, names(first));
     /* it took over nodes of its own, which have these handles */
-    ps_graph_addresses_changed(first, node(0), unit(12), 0);
+    ps_graph_fill_changed(first, node(0), unit(12));
     EXPECT_U64((MADE & ~BIT(1)) | BIT(12), names(first));
     ps_graph_destroyed(first);
 }
@@ -230,9 +238,9 @@ static void test_unknown(void)
     make();
     ps_graph_node_unknown(first, node(1));
     EXPECT_U64(NOT_KNOWN, names(first));
-    ps_graph_addresses_changed(first, node(0), unit(10), 0);
+    ps_graph_fill_changed(first, node(0), unit(10));
     EXPECT_U64(NOT_KNOWN, names(first));
-    ps_graph_addresses_changed(first, node(1), unit(11), 0); /* the graph can be read again */
+    ps_graph_fill_changed(first, node(1), unit(11)); /* the graph can be read again */
     EXPECT_U64(BIT(10) | BIT(11) | BIT(4) | BIT(5) | BIT(6), names(first));
     nodes_fail = true;
     ps_graph_child_changed(first, node(2), (CUgraph)&child);
@@ -300,7 +308,7 @@ static void test_bodies(void)
     ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode_v2, &adds, CUDA_SUCCESS);
     ps_graph_instantiated(first, (CUgraph)&whole, false);
     EXPECT_U64(MADE | BIT(20) | BIT(21) | BIT(22) | BIT(23), names(first));
-    ps_graph_addresses_changed(first, (CUgraphNode)&later[3], unit(24), 0);
+    ps_graph_fill_changed(first, (CUgraphNode)&later[3], unit(24));
     EXPECT_U64(MADE | BIT(20) | BIT(21) | BIT(22) | BIT(24), names(first));
     /* A conditional node in a body. */
     later[0].type = CU_GRAPH_NODE_TYPE_CONDITIONAL;

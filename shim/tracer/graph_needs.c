@@ -1,0 +1,201 @@
+#include "tracer/graph_needs.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/ordering_rules.h"
+#include "kernels/host_tables.h"
+#include "kernels/kernel_words.h"
+#include "kernels/layouts.h"
+#include "kernels/pointer_tables.h"
+#include "memory/registry.h"
+#include "policy/base/lower_bound.h"
+#include "tracer/table_copies.h"
+
+static void add(struct ps_graph_needs *needs, CUdeviceptr unit)
+{
+    CUdeviceptr *grown = ps_grown_array(needs->address, needs->count, &needs->room, 4, sizeof *grown);
+
+    if (!grown) {
+        needs->unknown = true;
+        return;
+    }
+    needs->address = grown;
+    needs->address[needs->count++] = unit;
+}
+
+static void take_address(void *gathered, CUdeviceptr address)
+{
+    struct ps_graph_needs *needs = gathered;
+    CUdeviceptr unit = address - (address - ps_reservation.base) % ps_reservation.granularity;
+
+    if (ps_address_is_a_spans(address) && (!needs->count || needs->address[needs->count - 1] != unit))
+        add(needs, unit);
+}
+
+void ps_graph_needs_address(struct ps_graph_needs *needs, CUdeviceptr address)
+{
+    take_address(needs, address);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    CUdeviceptr one = *(const CUdeviceptr *)a, other = *(const CUdeviceptr *)b;
+
+    return (one > other) - (one < other);
+}
+
+/* Sorts the addresses, and keeps one of each. Returns how many are left. */
+static size_t sorted(CUdeviceptr *address, size_t count)
+{
+    size_t kept = 0;
+
+    if (count)
+        qsort(address, count, sizeof *address, ascending);
+    for (size_t i = 0; i < count; i++)
+        if (!kept || address[kept - 1] != address[i])
+            address[kept++] = address[i];
+    return kept;
+}
+
+static int by_order(const void *a, const void *b)
+{
+    const uint64_t one = ((const struct ps_graph_copy *)a)->order, other = ((const struct ps_graph_copy *)b)->order;
+
+    return (one > other) - (one < other);
+}
+
+void ps_graph_needs_sort(struct ps_graph_needs *needs)
+{
+    needs->count = sorted(needs->address, needs->count);
+    needs->words = sorted(needs->word, needs->words);
+    if (needs->copies)
+        qsort(needs->copy, needs->copies, sizeof *needs->copy, by_order);
+}
+
+static void add_word(struct ps_graph_needs *needs, CUdeviceptr word)
+{
+    CUdeviceptr *grown = ps_grown_array(needs->word, needs->words, &needs->words_room, 8, sizeof *grown);
+
+    if (!grown) {
+        needs->unknown = true;
+        return;
+    }
+    needs->word = grown;
+    needs->word[needs->words++] = word;
+}
+
+static void add_copy(struct ps_graph_needs *needs, const struct ps_graph_copy *copy)
+{
+    struct ps_graph_copy *grown = ps_grown_array(needs->copy, needs->copies, &needs->copies_room, 1, sizeof *grown);
+
+    if (!grown) {
+        needs->unknown = true;
+        return;
+    }
+    needs->copy = grown;
+    needs->copy[needs->copies++] = *copy;
+}
+
+/* Device memory lies above this, in the driver's address spaces of 64-bit processes. */
+#define LOWEST_ADDRESS (1ull << 32)
+
+/*
+ * A word that leads to no span may be the address of a pointer table, now or at a later launch.
+ * Pointers are aligned.
+ */
+static void take_word(void *gathered, CUdeviceptr word, size_t bytes)
+{
+    (void)bytes;
+    if (ps_address_is_a_spans(word))
+        take_address(gathered, word);
+    else if (word >= LOWEST_ADDRESS && word % sizeof(void *) == 0 && word >> 57 == 0)
+        add_word(gathered, word);
+}
+
+/*
+ * Takes the spans of a pointer table as it is when the graph is made, for a graph whose launches
+ * are not seen.
+ */
+static void take_table(void *gathered, CUdeviceptr word, size_t bytes)
+{
+    (void)bytes;
+    ps_pointer_tables_name(word, take_address, gathered);
+}
+
+void ps_graph_needs_kernel(struct ps_graph_needs *needs, const CUDA_KERNEL_NODE_PARAMS *kernel)
+{
+    CUfunction function = kernel->func ? kernel->func : (CUfunction)kernel->kern;
+    const struct ps_layout *layout = function ? ps_layout_of(function) : NULL;
+
+    if (!function || !ps_kernel_words(layout, kernel->kernelParams, kernel->extra, take_word, needs, NULL)) {
+        needs->unknown = true;
+        return;
+    }
+    if (ps_host_tables_name(layout, kernel->kernelParams, kernel->extra, take_address, needs))
+        needs->unknown = true; /* host tables may hold other addresses at each launch */
+    if (ps_pointer_tables_exist() && ps_ordering_rule(TABLE_NAMES_SPANS))
+        ps_kernel_words_between(atomic_load(&ps_pointer_tables_extent.start),
+                                atomic_load(&ps_pointer_tables_extent.bytes), layout, kernel->kernelParams,
+                                kernel->extra, take_table, needs);
+}
+
+void ps_graph_needs_copy(struct ps_graph_needs *needs, const CUDA_MEMCPY3D *copy, bool is_sometimes)
+{
+    static atomic_uint_fast64_t order;
+    struct ps_graph_copy its;
+
+    ps_graph_needs_address(needs, copy->dstDevice);
+    ps_graph_needs_address(needs, copy->srcDevice);
+    if (!ps_graph_copy_of(copy, is_sometimes, &its))
+        return;
+    its.order = atomic_fetch_add(&order, 1);
+    add_copy(needs, &its);
+}
+
+void ps_graph_needs_values(struct ps_graph_needs *needs, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values)
+{
+    /* `address` is at the same place in each variant that has one. */
+    for (unsigned i = 0; i < values->count; i++)
+        ps_graph_needs_address(needs, values->paramArray[i].waitValue.address);
+}
+
+/* Names the spans of the tables that the kernels are given. */
+static void name_tables(const struct ps_graph_needs *needs, void (*note)(void *ctx, CUdeviceptr unit), void *ctx)
+{
+    const CUdeviceptr start = atomic_load(&ps_pointer_tables_extent.start);
+    const uint64_t bytes = atomic_load(&ps_pointer_tables_extent.bytes);
+
+    for (size_t i = PS_LOWER_BOUND(needs->words, at, needs->word[at] < start);
+         i < needs->words && needs->word[i] - start < bytes; i++)
+        ps_pointer_tables_name(needs->word[i], note, ctx);
+}
+
+void ps_graph_needs_name(const struct ps_graph_needs *needs, void (*note)(void *ctx, CUdeviceptr unit), void *ctx)
+{
+    for (size_t i = 0; i < needs->count; i++)
+        note(ctx, needs->address[i]);
+    if (needs->words && ps_pointer_tables_exist() && ps_ordering_rule(TABLE_NAMES_SPANS))
+        name_tables(needs, note, ctx);
+}
+
+void ps_graph_needs_add(struct ps_graph_needs *needs, const struct ps_graph_needs *more)
+{
+    for (size_t i = 0; i < more->count; i++)
+        add(needs, more->address[i]);
+    for (size_t i = 0; i < more->words; i++)
+        add_word(needs, more->word[i]);
+    for (size_t i = 0; i < more->copies; i++)
+        add_copy(needs, &more->copy[i]);
+    needs->unknown |= more->unknown;
+}
+
+void ps_graph_needs_free(struct ps_graph_needs *needs)
+{
+    free(needs->address);
+    free(needs->word);
+    free(needs->copy);
+    *needs = (struct ps_graph_needs){.count = 0};
+}

@@ -1,0 +1,52 @@
+/*
+ * What a graph's nodes need: the memory that they touch, the words of their kernels that may lead
+ * to pointer tables, and the copies that may write such tables (table_copies.h).
+ *
+ * A graph uses the span that lies at an address when it runs, and the table that lies there then.
+ * So addresses are kept, not spans, and tables are looked up at each launch.
+ *
+ * A value belongs to its holder, whose lock guards it. Without memory `unknown` becomes true.
+ */
+#ifndef PS_GRAPH_NEEDS_H
+#define PS_GRAPH_NEEDS_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct ps_graph_copy;
+
+/* All zero: nothing is needed. */
+struct ps_graph_needs {
+    bool unknown; /* a node can't be read, or its memory can change unseen */
+    size_t count, room;
+    CUdeviceptr *address; /* one for each unit of the reservation */
+    size_t words, words_room;
+    CUdeviceptr *word; /* outside the reservation */
+    size_t copies, copies_room;
+    struct ps_graph_copy *copy;
+};
+
+/* Add what a node needs. An address outside the reservation adds nothing. */
+void ps_graph_needs_address(struct ps_graph_needs *needs, CUdeviceptr address);
+void ps_graph_needs_kernel(struct ps_graph_needs *needs, const CUDA_KERNEL_NODE_PARAMS *kernel);
+void ps_graph_needs_values(struct ps_graph_needs *needs, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values);
+/* `is_sometimes`: the copy is in a body of a conditional node. */
+void ps_graph_needs_copy(struct ps_graph_needs *needs, const CUDA_MEMCPY3D *copy, bool is_sometimes);
+
+/* Adds all of `more`. */
+void ps_graph_needs_add(struct ps_graph_needs *needs, const struct ps_graph_needs *more);
+
+/* Sorts addresses and words, keeps one of each, and puts the copies into their order. */
+void ps_graph_needs_sort(struct ps_graph_needs *needs);
+
+/*
+ * Calls `note` for each address, then for spans of the pointer tables that lie at the words now.
+ * The needs are sorted.
+ */
+void ps_graph_needs_name(const struct ps_graph_needs *needs, void (*note)(void *ctx, CUdeviceptr unit), void *ctx);
+
+/* Frees what the structure holds, which is then all zero. */
+void ps_graph_needs_free(struct ps_graph_needs *needs);
+
+#endif
