@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include "base/log.h"
 #include "cuda/driver.h"
 
 /* An entry is unused while its context is NULL. The context is written last, and cleared first. */
@@ -46,6 +47,11 @@ void ps_green_contexts_made(CUgreenCtx green, CUdevice device)
         atomic_fetch_add(&ps_green_contexts_known, 1);
     }
     pthread_mutex_unlock(&lock);
+    if (!entry)
+        ps_log_warn_once(PROCESS,
+                         "more than %u green contexts at a time: what the streams of the others use stays where it is; "
+                         "destroy green contexts that are not used",
+                         PS_GREEN_CONTEXTS_MAX);
 }
 
 CUcontext ps_green_contexts_context(CUgreenCtx green)
