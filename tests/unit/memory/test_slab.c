@@ -433,6 +433,24 @@ static void test_once_the_host_refuses_free_slots_give_way(void)
     host_units = SIZE_MAX;
 }
 
+/* A thread that would fail asks again at once; then the refusal is forgotten. */
+static void test_a_refusal_can_be_forgotten(void)
+{
+    struct ps_slot *row = NULL;
+
+    make(4, 8);
+    ps_slab_ask_again(); /* a test before this one may have been refused */
+    host_units = ps_slab_figures().bytes / UNIT;
+    row = ps_slab_take_row(ps_slab_figures().bytes);
+    EXPECT_INT(-ENOMEM, ps_slab_add(4 * UNIT));
+    EXPECT(!ps_slab_has_room(4 * UNIT));
+    EXPECT(ps_slab_ask_again());
+    EXPECT(ps_slab_has_room(4 * UNIT));
+    EXPECT(!ps_slab_ask_again());
+    ps_slab_give(row);
+    host_units = SIZE_MAX;
+}
+
 /* If no slot can go, no thread is told that there is room. */
 static void test_a_host_that_refuses_all_is_not_asked_for_ever(void)
 {
@@ -467,6 +485,7 @@ int main(void)
         test_sizes_that_have_no_row,
         test_rows_made_ahead_stay_within_the_bound,
         test_once_the_host_refuses_free_slots_give_way,
+        test_a_refusal_can_be_forgotten,
         test_a_host_that_refuses_all_is_not_asked_for_ever,
     };
 
