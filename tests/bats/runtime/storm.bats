@@ -44,6 +44,14 @@ storm() {
     faults_need REFUSED_WAIT_IS_NO_END --repeat 'mlp cuEventSynchronize:error@1+ CUDASIM_D2H_GBPS=0.05'
 }
 
+@test "threads that begin without memory launch nothing unseen" {
+    local n trials=()
+    # The threads of this workload begin behind some of these allocations.
+    for n in 900 950 1000 1050 1100 1150; do trials+=(--repeat "transformer-threads malloc@$n+"); done
+    storm --library "$PENSTOCK_SO" --runs 48 "${trials[@]}"
+    ended_with 0
+}
+
 # beside FILE: adds a program that trains, and then runs the file if a call is to fail
 beside() {
     cat >"$1"
