@@ -33,10 +33,13 @@ struct ps_observers {
      */
     void (*trace_ends)(void);
 
-    /* ---- `penstock verify` (verify/verify.c); called only while ps_verify_is_on() ---- */
+    /* ---- `penstock verify` (verify/verify.c) ---- */
 
-    /* The same, if there is a reason; `why` says it. May be called without verify. Any thread. */
+    /* The same, if there is a reason; `why` says it. Any thread. */
     void (*aside)(const char *why);
+
+    /* The entries below are called only while ps_verify_is_on(). */
+
     /* Called when a span begins a life. [locked] */
     void (*born)(const struct ps_span *span);
     /*

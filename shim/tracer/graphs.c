@@ -567,16 +567,22 @@ bool ps_graph_name(CUgraphExec executable, void (*note)(void *ctx, CUdeviceptr u
 
 struct ps_graph_copy *ps_graph_copies(CUgraphExec executable, size_t *count, bool *failed)
 {
+    const CUdeviceptr start = atomic_load(&ps_pointer_tables_extent.start);
+    const uint64_t bytes = atomic_load(&ps_pointer_tables_extent.bytes);
     struct ps_graph_copy *copies = NULL;
-    bool brings = ps_pointer_tables_exist();
+    bool brings = false;
 
     *count = 0;
     pthread_mutex_lock(&lock);
     struct graph *g = *place_in(executables, executable);
     if (g)
         bring_up_to_date(g);
-    for (size_t i = 0; g && !brings && i < g->all.copies; i++)
-        brings = g->all.copy[i].is_upload;
+    /* Copies on the device matter only if one reads where tables lie, or behind an upload. */
+    for (size_t i = 0; g && !brings && i < g->all.copies; i++) {
+        const struct ps_graph_copy *copy = &g->all.copy[i];
+        brings = copy->is_upload || (bytes && copy->from.start < start + bytes &&
+                                     copy->from.start + ps_copy_extent(copy->from, copy->box) > start);
+    }
     if (g && g->all.copies && brings) {
         copies = malloc(g->all.copies * sizeof *copies);
         *failed = !copies;

@@ -87,24 +87,53 @@ static void join_rows(struct ps_copy_side *to, struct ps_copy_side *from, struct
     from->pitch = from->slice;
 }
 
+/* The rows of a copy, one after the other. All zero but the copy: before the first row. */
+struct rows {
+    struct ps_copy_side to, from;
+    struct ps_copy_box box;
+    size_t begun;
+};
+
+/* Finds the next row. Returns false behind the last one, or behind PS_POINTER_TABLE_ROWS rows. */
+static bool next_row(struct rows *rows, CUdeviceptr *to, CUdeviceptr *from)
+{
+    const size_t z = rows->begun / rows->box.height, y = rows->begun % rows->box.height;
+
+    if (rows->begun == rows->box.depth * rows->box.height || rows->begun == PS_POINTER_TABLE_ROWS)
+        return false;
+    *to = rows->to.start + z * rows->to.slice + y * rows->to.pitch;
+    *from = rows->from.start + z * rows->from.slice + y * rows->from.pitch;
+    rows->begun++;
+    return true;
+}
+
+/* Returns whether the row lies behind the bytes of an upload that are searched. */
+static bool is_beyond_search(const struct rows *rows)
+{
+    return (rows->begun - 1) * rows->box.width >= PS_POINTER_TABLE_LOOKED;
+}
+
+static bool begins_upload_of(const struct rows *rows, bool unknown_is)
+{
+    const struct ps_copy_box box = rows->box;
+
+    return begins_upload(rows->from.start, box.width, box.width * box.height * box.depth, unknown_is);
+}
+
 void ps_table_copy_rows(struct ps_copy_side to, struct ps_copy_side from, struct ps_copy_box box, bool unknown_is)
 {
     join_rows(&to, &from, &box);
     join_rows(&to, &from, &box);
-    const bool is_upload = begins_upload(from.start, box.width, box.width * box.height * box.depth, unknown_is);
-    size_t rows = 0;
+    struct rows rows = {to, from, box, 0};
+    const bool is_upload = begins_upload_of(&rows, unknown_is);
+    CUdeviceptr row, source;
 
-    for (size_t z = 0; z < box.depth; z++)
-        for (size_t y = 0; y < box.height; y++, rows++) {
-            const CUdeviceptr row = to.start + z * to.slice + y * to.pitch,
-                              source = from.start + z * from.slice + y * from.pitch;
-            if (rows == PS_POINTER_TABLE_ROWS)
-                return;
-            if (!from.start || (is_upload && rows * box.width >= PS_POINTER_TABLE_LOOKED))
-                ps_pointer_tables_overwritten(row, box.width);
-            else
-                bring(row, source, box.width, is_upload, unknown_is);
-        }
+    while (next_row(&rows, &row, &source)) {
+        if (!from.start || (is_upload && is_beyond_search(&rows)))
+            ps_pointer_tables_overwritten(row, box.width);
+        else
+            bring(row, source, box.width, is_upload, unknown_is);
+    }
 }
 
 /* ---- in graphs ---- */
@@ -145,16 +174,10 @@ static void run_row(const struct ps_graph_copy *copy, CUdeviceptr to, CUdevicept
 
 void ps_graph_copy_runs(const struct ps_graph_copy *copy, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
 {
-    const struct ps_copy_box box = copy->box;
-    const bool is_upload =
-        copy->is_upload && begins_upload(copy->from.start, box.width, box.width * box.height * box.depth, false);
-    size_t rows = 0;
+    struct rows rows = {copy->to, copy->from, copy->box, 0};
+    const bool is_upload = copy->is_upload && begins_upload_of(&rows, false);
+    CUdeviceptr row, source;
 
-    for (size_t z = 0; z < box.depth; z++)
-        for (size_t y = 0; y < box.height; y++, rows++) {
-            if (rows == PS_POINTER_TABLE_ROWS || (is_upload && rows * box.width >= PS_POINTER_TABLE_LOOKED))
-                return;
-            run_row(copy, copy->to.start + z * copy->to.slice + y * copy->to.pitch,
-                    copy->from.start + z * copy->from.slice + y * copy->from.pitch, is_upload, name, ctx);
-        }
+    while (next_row(&rows, &row, &source) && !(is_upload && is_beyond_search(&rows)))
+        run_row(copy, row, source, is_upload, name, ctx);
 }
