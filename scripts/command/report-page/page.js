@@ -152,26 +152,35 @@
 
     // Each tensor is a row of bars from one time to another. A bar across the end of the step is two bars, because the step is a ring.
     spans(subject) {
-      const step = overStep(subject), { profile } = subject;
-      const around = (from, to) => (from < to ? [[from, to]] : [[0, to], [from, profile.step_ns]]).filter(([a, b]) => b > a);
-      const between = (from, to) => (from === to ? [] : around(from, to)); // equal times are no time, and not a whole step
+      const step = overStep(subject), { profile } = subject, round = profile.step_ns;
+      const after = (from, time) => (time - from + round) % round;
+      const ring = (from, length) => [[from, Math.min(from + length, round)], [0, from + length - round]].filter(([a, b]) => b > a);
       const without = (bars, [from, to]) => bars.flatMap(([a, b]) => [[a, Math.min(b, from)], [Math.max(a, to), b]].filter(([c, d]) => d > c));
       const kinds = { used: [], idle: [], moving: [], away: [] };
       profile.spans.forEach((span, row) => {
-        let used = span.born_ns === null ? [[0, profile.step_ns]] : between(span.born_ns, span.freed_ns);
+        const lives = span.born_ns !== null;
+        let used = lives ? ring(span.born_ns, after(span.born_ns, span.freed_ns)) : [[0, round]];
         const put = (kind, bars) => bars.forEach(([a, b]) => kinds[kind].push({ x: [a / step.unit, b / step.unit], y: subject.spans[row] }));
         span.gaps.forEach((gap) => {
-          let idle = span.born_ns === null ? around(gap.from_ns, gap.to_ns) : between(gap.from_ns, gap.to_ns);
-          idle.forEach((bar) => { used = without(used, bar); });
-          if (gap.leaves_ns !== null) {
-            const back = gap.comes_ns === null ? gap.to_ns : gap.comes_ns;
-            const away = between(gap.gone_ns, back);
-            const moving = [...between(gap.leaves_ns, gap.gone_ns), ...(gap.comes_ns === null ? [] : between(gap.comes_ns, gap.back_ns))];
-            [...away, ...moving].forEach((bar) => { idle = without(idle, bar); });
-            put('away', away);
-            put('moving', moving);
+          const length = after(gap.from_ns, gap.to_ns) || (lives ? 0 : round); // equal times are no time in a life, and else a whole step
+          // Places are times since the gap's begin. A time outside the gap stands at the nearer end: a tensor may be freed on its way.
+          const place = (time) => {
+            const found = after(gap.from_ns, time);
+            return found <= length ? found : found - length < round - found ? length : 0;
+          };
+          const between = (kind, from, to) => { if (from < to) put(kind, ring((gap.from_ns + from) % round, to - from)); };
+          ring(gap.from_ns, length).forEach((bar) => { used = without(used, bar); });
+          if (gap.leaves_ns === null) {
+            between('idle', 0, length);
+            return;
           }
-          put('idle', idle);
+          const leaves = place(gap.leaves_ns), gone = Math.max(leaves, place(gap.gone_ns));
+          const [comes, back] = gap.comes_ns === null ? [length, length] : [place(gap.comes_ns), Math.max(gone, place(gap.back_ns))];
+          between('idle', 0, leaves);
+          between('moving', leaves, gone);
+          between('away', gone, comes);
+          between('moving', Math.max(gone, comes), back);
+          between('idle', back, length);
         });
         put('used', used);
       });

@@ -16,7 +16,14 @@ setup_file() {
     "$PENSTOCK" report tight.json >told
     # Characters in a command and a layer's name that a page must escape.
     jq '.command = "train \"a\" </script><script>document.title=1</script><img src=x onerror=alert(1)> & <b>" | .rank = 0 | .processes = 3 |
-        .plan.layers[1].name = "</script><i>" | .bad_frees = 3' tight.json >hostile.rank0.json
+        .plan.layers[1].name = "</script><i>" | .bad_frees = 3 | .plan.profile |= (.step_ns as $step |
+        def span(born; freed; from; to; leaves; gone; comes; back):
+            {born_ns: born, freed_ns: freed, gaps: [{from_ns: from, to_ns: to, leaves_ns: leaves, gone_ns: gone, comes_ns: comes, back_ns: back}]}
+            | (.. | numbers) |= (. * $step / 1000 | floor);
+        .spans[0] += span(900; 200; 950; 200; 950; 300; null; null) |
+        .spans[1] += span(null; null; 100; 600; 100; 400; 300; 500) |
+        .spans[2] += span(null; null; 800; 300; 850; 950; 200; 300) |
+        .spans[3] += span(null; null; 100; 600; 99.99; 200; 500; 600))' tight.json >hostile.rank0.json
     jq '.rank = 1 | .processes = 3 | .plan = {steps: 0} | .learning.patterns = []' tight.json >hostile.rank1.json
     "$PENSTOCK" report hostile.rank1.json hostile.rank0.json --output hostile.html
     if command -v python3 && compgen -c | grep -qxE 'chromium(-headless-shell|-browser)?'; then
@@ -172,18 +179,34 @@ for label, field in (("measured", "actual_ns"), ("predicted", "predicted_ns")):
     same(label, [value * unit("waits", "x") for value in drawn], [waits[launch][field] for launch in launches])
 
 # Tensors: the bars of each cover its life without overlap. It is away from the release of its pages
-# until they are back.
+# until its reload begins or its life ends. It may be freed, or wanted, before it is gone.
 step = profile["step_ns"]
 def length(a, b):
-    return b - a if a <= b else step - a + b
+    return (b - a) % step
+def away_in(gap):
+    back = length(gap["from_ns"], gap["to_ns"] if gap["comes_ns"] is None else gap["comes_ns"])
+    return max(0, back - length(gap["from_ns"], gap["gone_ns"]))
 for i, span in enumerate(profile["spans"]):
     drawn = {dataset["label"]: sum(bar["x"][1] - bar["x"][0] for bar in dataset["data"] if bar["y"].split(".")[0] == str(i + 1)) * unit("spans", "x")
              for dataset in charts["spans"]["datasets"]}
     life = step if span["born_ns"] is None else length(span["born_ns"], span["freed_ns"])
     expect(abs(sum(drawn.values()) - life) < step / 1000, "tensor", i + 1, "is drawn for", sum(drawn.values()), "ns, and lives", life)
-    away = sum(length(gap["gone_ns"], gap["to_ns"] if gap["comes_ns"] is None else gap["comes_ns"]) for gap in span["gaps"] if gap["leaves_ns"] is not None)
+    away = sum(away_in(gap) for gap in span["gaps"] if gap["leaves_ns"] is not None)
     expect(abs(drawn["away"] - away) < step / 1000, "tensor", i + 1, "is drawn away for", drawn["away"], "not", away)
 expect(any(span["moves"] for span in profile["spans"]), "no tensor moves")
+END
+}
+
+@test "a tensor is drawn away only while it is: freed on its way, wanted before it is gone, across the step's end" {
+    requires chromium
+    PAGE=hostile by_python <<'END'
+chart = next(chart for chart in seen["light"]["charts"] if chart["kind"] == "spans")
+unit = {"s": 1e9, "ms": 1e6, "µs": 1e3, "ns": 1}[chart["axes"]["x"].rsplit("(", 1)[1].rstrip(")")]
+step = report["plan"]["profile"]["step_ns"]
+for row, wanted in enumerate([(50, 0, 250, 0), (500, 100, 400, 0), (500, 50, 200, 250), (500, 0, 200, 300)]):
+    drawn = [round(1000 / step * unit * sum(bar["x"][1] - bar["x"][0] for bar in dataset["data"] if bar["y"].split(".")[0] == str(row + 1)))
+             for dataset in chart["datasets"]]
+    expect(drawn == list(wanted), "tensor", row + 1, "has", drawn, "thousandths of a step in use, idle, moving, away; not", wanted)
 END
 }
 
