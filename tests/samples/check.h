@@ -1,12 +1,14 @@
 /*
  * Every CUDA call of a sample goes through CHECK. After an error it prints the error with its call,
- * and ends the program with status 1.
+ * and ends the program with status 1. If another thread has called exit, CHECK waits for the end
+ * that this brings, at most a minute.
  */
 #ifndef PENSTOCK_SAMPLES_CHECK_H
 #define PENSTOCK_SAMPLES_CHECK_H
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cuda_runtime.h>
 
@@ -14,6 +16,8 @@ static inline void check_cuda(cudaError_t result, const char *call, const char *
 {
     if (result == cudaSuccess)
         return;
+    if (result == cudaErrorCudartUnloading)
+        sleep(60);
     fprintf(stderr, "%s:%d: %s: %s (%s)\n", file, line, call, cudaGetErrorName(result), cudaGetErrorString(result));
     exit(1);
 }

@@ -31,6 +31,7 @@ setup_file() {
     compile selftest "$SELFTEST" "${options[@]}"
     compile selftest "$SELFTEST-per-thread" --default-stream per-thread "${options[@]}"
     compile selftest_special "$SELFTEST-special" "${options[@]}"
+    compile ending "$SELFTEST-ending" "${options[@]}" -lpthread
 }
 
 # selftest_passes WORD...: the command exits with 0, made at least one check, and no check failed.
@@ -72,6 +73,15 @@ selftest_passes() {
     for seed in $(seq 20); do
         selftest_passes CUDASIM_SCHED=seeded CUDASIM_SEED="$seed" "$SELFTEST"
         selftest_passes CUDASIM_SCHED=seeded CUDASIM_SEED="$seed" "$SELFTEST-per-thread"
+    done
+}
+
+@test "a thread that launches while another one calls exit is told that the runtime is unloading" {
+    local times
+    for ((times = 0; times < 10; times++)); do
+        run_sim "$SELFTEST-ending"
+        ended_with 0
+        equal '4 4 4 4 4 ok' "$output" "what it is told"
     done
 }
 

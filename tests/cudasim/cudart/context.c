@@ -21,19 +21,45 @@ static struct primary *primaries; /* guarded by primaries_lock; one per device, 
 static int primaries_count;       /* guarded by primaries_lock */
 
 static atomic_bool driver_ready;
+static atomic_bool unloaded;
 static atomic_uint reset_count = 1;
 
 /* The reset_count under which this thread got its context; 0: it has none yet. */
 static _Thread_local unsigned bound_under;
 static _Thread_local int chosen_device; /* ordinal from cudaSetDevice */
 
+/*
+ * The real runtime's handler is from its first use, too. So it runs before the program's kernels are
+ * unregistered, and every call then answers cudaErrorCudartUnloading (CUDA 13.0, both libraries).
+ */
+static void unload(void)
+{
+    atomic_store(&unloaded, true);
+}
+
+static void unload_at_exit(void)
+{
+    atexit(unload);
+}
+
+bool cudasim_runtime_unloaded(void)
+{
+    return atomic_load_explicit(&unloaded, memory_order_relaxed);
+}
+
 CUresult cudasim_driver_init(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    if (cudasim_runtime_unloaded())
+        return CUDA_ERROR_DEINITIALIZED;
     if (atomic_load_explicit(&driver_ready, memory_order_acquire))
         return CUDA_SUCCESS;
     CUresult result = cuInit(0);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        pthread_once(&once, unload_at_exit);
         atomic_store_explicit(&driver_ready, true, memory_order_release);
+    }
     return result;
 }
 
@@ -141,6 +167,8 @@ static CUresult bind_thread(void)
 CUresult cudasim_runtime_begin(const char *entry_point)
 {
     cudasim_count_runtime_call(entry_point, 1);
+    if (cudasim_runtime_unloaded())
+        return CUDA_ERROR_DEINITIALIZED;
     if (bound_under == atomic_load_explicit(&reset_count, memory_order_relaxed))
         return CUDA_SUCCESS;
     return bind_thread();

@@ -48,6 +48,9 @@ cudaError_t cudasim_translate_error(CUresult result)
 
 cudaError_t cudasim_runtime_fail(cudaError_t error)
 {
+    /* Whatever failed may have done so because the kernels are unregistered. */
+    if (error != cudaSuccess && cudasim_runtime_unloaded())
+        error = cudaErrorCudartUnloading;
     /* "Not ready" is an answer to a query, and the runtime does not report it again. */
     if (error != cudaSuccess && error != cudaErrorNotReady)
         last_error = error;

@@ -57,6 +57,12 @@ CUDASIM_HIDDEN cudaError_t cudasim_runtime_not_supported(const char *entry_point
  */
 CUDASIM_HIDDEN cudaError_t cudasim_translate_error(CUresult result);
 
+/*
+ * Whether the process is ending, and the runtime with it. Every call fails then, with
+ * cudaErrorCudartUnloading. Other threads may still make calls.
+ */
+CUDASIM_HIDDEN bool cudasim_runtime_unloaded(void);
+
 /* Initialises the driver if it is not. The calling thread gets no context. */
 CUDASIM_HIDDEN CUresult cudasim_driver_init(void);
 
