@@ -47,12 +47,11 @@ struct host_memory {
 };
 
 /*
- * Returns whether the device reads host memory there. An address that the driver does not know is
- * no pointer, or a pointer to ordinary memory of the program.
+ * Returns whether the device reads host memory there, and remembers a page that is none. An address
+ * that the driver does not know is no pointer, or a pointer to ordinary memory of the program.
  */
-static bool is_host_memory(CUdeviceptr address, struct host_memory *memory)
+static __attribute__((noinline)) bool ask(CUdeviceptr address, uint64_t now, struct host_memory *memory)
 {
-    const uint64_t now = page_now(address);
     unsigned int type = 0, managed = 0;
     void *readable = NULL;
     CUdeviceptr start = 0;
@@ -62,8 +61,6 @@ static bool is_host_memory(CUdeviceptr address, struct host_memory *memory)
                                    CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                    CU_POINTER_ATTRIBUTE_RANGE_SIZE};
 
-    if (atomic_load_explicit(place_of(address), memory_order_relaxed) == now)
-        return false;
     if (ps_cu.cuPointerGetAttributes(sizeof asked / sizeof *asked, asked, values, address) != CUDA_SUCCESS ||
         (type != CU_MEMORYTYPE_HOST && !managed)) {
         atomic_store_explicit(place_of(address), now, memory_order_relaxed);
@@ -75,6 +72,14 @@ static bool is_host_memory(CUdeviceptr address, struct host_memory *memory)
     memory->readable = managed ? NULL : readable;
     memory->start = start;
     return true;
+}
+
+/* As ask. For most addresses the answer is known, so it costs a few instructions a word. */
+static PS_ALWAYS_INLINE bool is_host_memory(CUdeviceptr address, struct host_memory *memory)
+{
+    const uint64_t now = page_now(address);
+
+    return atomic_load_explicit(place_of(address), memory_order_relaxed) != now && ask(address, now, memory);
 }
 
 /* ---- how far to look ---- */
@@ -213,14 +218,24 @@ static PS_ALWAYS_INLINE void look_at(void *ctx, CUdeviceptr word, size_t bytes)
         look_into(look, &memory, word);
 }
 
-bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void **extra,
-                         void (*name)(void *ctx, CUdeviceptr named), void *ctx)
+/* Looks at its pointers, by the list if it has all. Returns false if they can't be read. */
+static bool look_at_each(struct look *look, const struct ps_layout *layout, void **parameters, void **extra,
+                         const struct ps_other_words *others)
 {
-    const CUdeviceptr lowest = 1u << 16, highest = (CUdeviceptr)1 << 48; /* the range of possible addresses */
+    if (!others || others->pointers >= PS_OTHERS_LISTED)
+        return ps_kernel_words_between(PS_WORDS_LOWEST, PS_WORDS_HIGHEST - PS_WORDS_LOWEST, layout, parameters, extra,
+                                       look_at, look);
+    for (size_t i = 0; i < others->pointers; i++)
+        look_at(look, others->list[i], sizeof *others->list);
+    return true;
+}
+
+bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void **extra,
+                         const struct ps_other_words *others, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
+{
     struct look look = {.packed = !parameters, .name = name, .ctx = ctx};
 
-    if ((layout && layout->known) ||
-        !ps_kernel_words_between(lowest, highest, layout, parameters, extra, look_at, &look) || !look.found)
+    if ((layout && layout->known) || !look_at_each(&look, layout, parameters, extra, others) || !look.found)
         return false;
     if (!atomic_exchange(&ps_host_tables_seen, true)) {
         ps_log_info(TRACER, "a kernel is given host memory, which may hold tables of pointers: from now on "

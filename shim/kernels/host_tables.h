@@ -24,6 +24,7 @@
 #include <stdint.h>
 #include <stdbool.h>
 
+#include "kernels/kernel_words.h"
 #include "kernels/layouts.h"
 
 extern atomic_bool ps_host_tables_seen;
@@ -36,13 +37,14 @@ static inline bool ps_host_tables_exist(void)
 
 /*
  * Names the spans whose addresses a kernel finds in host memory that it is given, some more than
- * once. `layout`: the kernel's, or NULL. Returns true if the kernel is given such memory. Costs
- * some ns a pointer. A pointer to a place where none has led yet costs a question to the driver,
+ * once. `layout`: the kernel's, or NULL. `others`: its pointers to other memory than spans, as
+ * kernel_words.h lists them; or NULL. Returns true if the kernel is given such memory. Costs some
+ * ns a pointer. A pointer to a place where none has led yet costs a question to the driver,
  * some 100 ns. A look at host memory that holds no table costs some 100 ns. Any thread, no lock;
  * inside Penstock, in the context of the launch.
  */
 bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void **extra,
-                         void (*name)(void *ctx, CUdeviceptr named), void *ctx);
+                         const struct ps_other_words *others, void (*name)(void *ctx, CUdeviceptr named), void *ctx);
 
 /* Returns the bytes of host memory that were searched so far. Any thread, no lock. */
 uint64_t ps_host_tables_looked(void);

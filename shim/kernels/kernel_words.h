@@ -30,27 +30,64 @@ typedef void ps_word_fn(void *ctx, CUdeviceptr word, size_t bytes);
 #define PS_WORDS_LOWEST (1ull << 16)
 #define PS_WORDS_HIGHEST (1ull << 48)
 
+#define PS_OTHERS_LISTED 32u
+
+/*
+ * The words of a launch that may be addresses outside the range. Callers keep it in a local
+ * variable of which only the functions here take the address, so that its counts stay in registers.
+ */
+struct ps_other_words {
+    size_t count;
+    /*
+     * Those among them that are a parameter of their own, or lie in a packed buffer. The list, the
+     * caller's, has PS_OTHERS_LISTED places. It holds them all if they are fewer: the next place
+     * takes words that turn out to be no address. NULL: they are not listed.
+     */
+    size_t pointers;
+    CUdeviceptr *list;
+};
+
+static PS_ALWAYS_INLINE void ps_other_word(struct ps_other_words *others, CUdeviceptr word, bool is_pointer)
+{
+    const bool may_be = word - PS_WORDS_LOWEST < PS_WORDS_HIGHEST - PS_WORDS_LOWEST;
+
+    others->count += may_be;
+    if (!others->list || !is_pointer)
+        return;
+    others->list[others->pointers % PS_OTHERS_LISTED] = word;
+    others->pointers += may_be;
+}
+
 /*
  * Visits the words in `size` bytes at `bytes`. The range's bounds are arguments, because bounds in
- * memory would be read again for each word. `others` (may be NULL) is raised by the number of words
- * that may be addresses, and are not in the range.
+ * memory would be read again for each word. `others` (may be NULL) gets the words that may be
+ * addresses, and are not in the range. `packed`: the bytes are a packed buffer.
  */
 static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t extent, const unsigned char *bytes, size_t size,
-                                         ps_word_fn *visit, void *ctx, size_t *others)
+                                         bool packed, ps_word_fn *visit, void *ctx, struct ps_other_words *others)
 {
+    uint64_t word;
+
+    if (size == sizeof word) { /* most parameters: no loop */
+        memcpy(&word, bytes, sizeof word);
+        if (word - base < extent)
+            visit(ctx, word, sizeof word);
+        else if (others)
+            ps_other_word(others, word, true);
+        return;
+    }
     for (size_t at = 0; at + 8 <= size; at += 8) {
-        uint64_t word;
         memcpy(&word, bytes + at, sizeof word);
         if (word - base < extent)
             visit(ctx, word, size);
         else if (others)
-            *others += word - PS_WORDS_LOWEST < PS_WORDS_HIGHEST - PS_WORDS_LOWEST;
+            ps_other_word(others, word, packed);
     }
 }
 
 /* Visits the words of a packed buffer. Returns false if the buffer is missing. */
 static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t extent, void **extra, ps_word_fn *visit,
-                                             void *ctx, size_t *others)
+                                             void *ctx, struct ps_other_words *others)
 {
     const unsigned char *buffer = NULL;
     const size_t *size = NULL;
@@ -63,28 +100,28 @@ static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t extent, 
     }
     if (!buffer || !size)
         return false;
-    ps_words_of(base, extent, buffer, *size, visit, ctx, others);
+    ps_words_of(base, extent, buffer, *size, true, visit, ctx, others);
     return true;
 }
 
 /* Visits the words of the parameters in [from, to). */
 static PS_ALWAYS_INLINE void ps_words_of_parameters(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout,
                                                     void **parameters, uint32_t from, uint32_t to, ps_word_fn *visit,
-                                                    void *ctx, size_t *others)
+                                                    void *ctx, struct ps_other_words *others)
 {
     for (uint32_t i = from; i < to; i++)
         if (parameters[i])
-            ps_words_of(base, extent, parameters[i], layout->size[i], visit, ctx, others);
+            ps_words_of(base, extent, parameters[i], layout->size[i], false, visit, ctx, others);
 }
 
 /*
- * Visits all words of a launch, and counts others as ps_words_of does. `layout`: the kernel's
+ * Visits all words of a launch, and notes others as ps_words_of does. `layout`: the kernel's
  * (ps_layout_of), or NULL. Returns false if the words can't be read because the kernel's layout is
  * unknown.
  */
 static PS_ALWAYS_INLINE bool ps_kernel_words_counting(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout,
                                                       void **parameters, void **extra, ps_word_fn *visit, void *ctx,
-                                                      size_t *others)
+                                                      struct ps_other_words *others)
 {
     if (!parameters && extra && ps_packed_words(base, extent, extra, visit, ctx, others))
         return true;
@@ -105,7 +142,7 @@ static PS_ALWAYS_INLINE void ps_words_of_list(CUdeviceptr base, uint64_t extent,
                                               uint32_t used, ps_word_fn *visit, void *ctx)
 {
     for (uint32_t i = 0; i < used; i++)
-        ps_words_of(base, extent, list + 8 * i, 8, visit, ctx, NULL);
+        ps_words_of(base, extent, list + 8 * i, 8, false, visit, ctx, NULL);
 }
 
 /*
@@ -134,11 +171,11 @@ static PS_ALWAYS_INLINE bool ps_kernel_words_of_lists(const struct ps_layout *la
 }
 
 /*
- * Visits a launch's words in the span reservation, and counts in `others` (may be NULL) those that
+ * Visits a launch's words in the span reservation, and puts in `others` (may be NULL) those that
  * may be other addresses. Returns like ps_kernel_words_between.
  */
 static PS_ALWAYS_INLINE bool ps_kernel_words(const struct ps_layout *layout, void **parameters, void **extra,
-                                             ps_word_fn *visit, void *ctx, size_t *others)
+                                             ps_word_fn *visit, void *ctx, struct ps_other_words *others)
 {
     return ps_kernel_words_counting(ps_reservation.base, ps_reservation.reserved, layout, parameters, extra, visit, ctx,
                                     others);

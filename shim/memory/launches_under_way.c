@@ -96,21 +96,36 @@ static _Atomic uint64_t *own_began(void)
     return device < own.devices && own.place[device] < PLACES ? &dev->place[own.place[device]].began : NULL;
 }
 
-void ps_launches_under_way_begins(void)
+static void take_here(unsigned device)
+{
+    own.place[device] = take_any(own.last);
+    if (own.place[device] < PLACES)
+        own.last = own.place[device];
+}
+
+/* Out of line: a program with one device pays nothing for the others. */
+static __attribute__((noinline)) void take_at_each_device(void)
 {
     const ptrdiff_t before = ps_here;
-    const unsigned devices = ps_devices_several ? ps_devices_count() : 1;
 
-    ps_launches_under_way_ends();
-    for (unsigned i = 0; i < devices; i++) {
-        if (ps_devices_several)
-            ps_devices_enter(i);
-        own.place[i] = take_any(own.last);
-        if (own.place[i] < PLACES)
-            own.last = own.place[i];
+    own.devices = ps_devices_count();
+    for (unsigned i = 0; i < own.devices; i++) {
+        ps_devices_enter(i);
+        take_here(i);
     }
-    own.devices = devices;
     ps_here = before;
+}
+
+void ps_launches_under_way_begins(void)
+{
+    if (own.devices)
+        ps_launches_under_way_ends();
+    if (ps_devices_several) {
+        take_at_each_device();
+        return;
+    }
+    take_here(0);
+    own.devices = 1;
 }
 
 /* Leaves the places at all devices but one. */
@@ -148,7 +163,10 @@ void ps_launches_under_way_is_numbered(void)
 
 void ps_launches_under_way_ends(void)
 {
-    leave_all_but(PS_DEVICES_MAX);
+    if (own.devices == 1 && !ps_devices_several)
+        leave(&own.place[0]);
+    else if (own.devices)
+        leave_all_but(PS_DEVICES_MAX);
     own.devices = 0;
 }
 

@@ -134,7 +134,7 @@ void ps_graph_needs_kernel(struct ps_graph_needs *needs, const CUDA_KERNEL_NODE_
         needs->unknown = true;
         return;
     }
-    if (ps_host_tables_name(layout, kernel->kernelParams, kernel->extra, take_address, needs))
+    if (ps_host_tables_name(layout, kernel->kernelParams, kernel->extra, NULL, take_address, needs))
         needs->unknown = true; /* host tables may hold other addresses at each launch */
     if (ps_pointer_tables_exist() && ps_ordering_rule(TABLE_NAMES_SPANS))
         ps_kernel_words_between(atomic_load(&ps_pointer_tables_extent.start),

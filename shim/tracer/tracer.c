@@ -360,15 +360,17 @@ void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameter
         layout && layout->tensor_lists.lists && ps_kernel_words_of_lists(layout, parameters, grid, note_word, a);
     if (has_lists)
         ps_count(list_launches);
-    size_t others = has_lists;
+    CUdeviceptr list[PS_OTHERS_LISTED];
+    struct ps_other_words others = {.list = list};
     if (has_lists || ps_kernel_words(layout, parameters, extra, note_word, a, &others)) {
+        const struct ps_other_words listed = others; /* `others` has no address outside this function */
         /* Before note_tables: a table that this kernel makes replaces the one that was there. */
-        if (others && !a->finds_none && (a->count || a->in_blocks.count))
+        if ((has_lists || others.count) && !a->finds_none && (a->count || a->in_blocks.count))
             ps_made_tables_begin(&a->made, function, layout, parameters, extra);
         note_tables(a, layout, parameters, extra);
         note_variables(a);
         note_use_of_graph_memory(a, layout, parameters, extra);
-        ps_host_tables_name(layout, parameters, extra, note_unit, a);
+        ps_host_tables_name(layout, parameters, extra, has_lists ? NULL : &listed, note_unit, a);
         return;
     }
     ps_count(launches_without_layout);

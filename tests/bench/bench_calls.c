@@ -127,8 +127,18 @@ static CUresult attributes_of(unsigned count, CUpointer_attribute *asked, void *
     return CUDA_SUCCESS;
 }
 
+static CUcontext current_context;
+
+static CUresult context_now(CUcontext *context)
+{
+    *context = current_context;
+    return CUDA_SUCCESS;
+}
+
 static void empty_driver(void)
 {
+    ps_cu.cuCtxGetCurrent(&current_context); /* before it is replaced: the context that all calls run in */
+    ps_cu.cuCtxGetCurrent = context_now;
     ps_cu.cuStreamWaitEvent = no_wait;
     ps_cu.cuEventRecord = no_record;
     ps_cu.cuEventCreate = no_create;

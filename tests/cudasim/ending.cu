@@ -26,12 +26,13 @@ static cudaError_t launched()
     return cudaGetLastError();
 }
 
-/* Runs after the handlers of the program's kernels and of the runtime, which were registered later. */
+/* It runs after the handlers of the runtime and of the program's kernels: they came later. */
 static void last_handler()
 {
     for (int ms = 0; seen < 0 && ms < 10000; ms++)
         usleep(1000);
-    cudaError_t answers[] = {(cudaError_t)seen.load(), launched(), cudaMalloc(&words, 4096), cudaDeviceSynchronize(), cudaFree(words)};
+    cudaError_t answers[] = {static_cast<cudaError_t>(seen.load()), launched(), cudaMalloc(&words, 4096),
+                             cudaDeviceSynchronize(), cudaFree(words)};
     int wrong = 0;
     for (cudaError_t answer : answers) {
         wrong += answer != cudaErrorCudartUnloading;
@@ -57,7 +58,8 @@ int main()
 {
     pthread_t thread;
 
-    if (cudaMalloc(&words, 4096) != cudaSuccess || launched() != cudaSuccess || pthread_create(&thread, nullptr, end, nullptr) != 0)
+    if (cudaMalloc(&words, 4096) != cudaSuccess || launched() != cudaSuccess ||
+        pthread_create(&thread, nullptr, end, nullptr) != 0)
         return 2;
     cudaError_t answer;
     do

@@ -29,8 +29,9 @@ static _Thread_local unsigned bound_under;
 static _Thread_local int chosen_device; /* ordinal from cudaSetDevice */
 
 /*
- * The real runtime's handler is from its first use, too. So it runs before the program's kernels are
- * unregistered, and every call then answers cudaErrorCudartUnloading (CUDA 13.0, both libraries).
+ * The real runtime has its handler from its first use on, too. So it runs before the program's
+ * kernels are unregistered. Every call then answers cudaErrorCudartUnloading (CUDA 13.0, both
+ * libraries).
  */
 static void unload(void)
 {

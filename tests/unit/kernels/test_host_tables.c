@@ -72,7 +72,7 @@ static unsigned launch_in(unsigned allocation, size_t at)
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &word, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
 
     named = 0;
-    EXPECT(ps_host_tables_name(NULL, NULL, extra, note, NULL));
+    EXPECT(ps_host_tables_name(NULL, NULL, extra, NULL, note, NULL));
     return named;
 }
 
@@ -93,6 +93,71 @@ static void test_a_table_that_begins_at_the_address(void)
         EXPECT_U64(3, launch_in(0, 64));
     write_table(4096 + HEAD / 2, 20);       /* behind some other words */
     EXPECT_U64(20, launch_in(0, 4096 + 3)); /* and at an address that no word begins at */
+}
+
+static void no_span(void *ctx, CUdeviceptr word, size_t bytes)
+{
+    (void)ctx, (void)bytes;
+    EXPECT(ps_address_is_a_spans(word));
+}
+
+/*
+ * A launch with `count` parameters, of which one points to a table of three spans. Returns how many
+ * it names by the list of its pointers. Every fifth of the others is a number, every seventh a
+ * span.
+ */
+static unsigned launch_by_list(unsigned count, unsigned table)
+{
+    struct ps_layout *layout = calloc(1, sizeof *layout + count * sizeof *layout->size);
+    uint64_t word[100];
+    void *parameters[100];
+    CUdeviceptr list[PS_OTHERS_LISTED];
+    struct ps_other_words others = {.list = list};
+    unsigned pointers = 0;
+
+    layout->count = count;
+    for (unsigned i = 0; i < count; i++) {
+        const bool is_number = i % 5 == 0, is_span = i % 7 == 0;
+        word[i] = i == table ? ALLOCATIONS_BASE + 64 : is_number ? i : is_span ? BASE + i : 0x700000000000u + i * 4096u;
+        pointers += i == table || !(is_number || is_span);
+        parameters[i] = &word[i];
+        layout->size[i] = sizeof *word;
+    }
+    EXPECT(ps_kernel_words(layout, parameters, NULL, no_span, NULL, &others));
+    EXPECT_U64(pointers, others.pointers);
+    EXPECT_U64(pointers, others.count);
+    named = 0;
+    EXPECT(ps_host_tables_name(layout, parameters, NULL, &others, note, NULL));
+    free(layout);
+    return named;
+}
+
+static void test_a_table_among_many_parameters(void)
+{
+    write_table(64, 3);
+    for (unsigned count = 1; count <= 100; count++)
+        for (unsigned table = 0; table < count; table++)
+            EXPECT_U64(3, launch_by_list(count, table));
+}
+
+/* Words of a structure may be addresses, and are not followed. Those of a packed buffer are. */
+static void test_what_is_listed(void)
+{
+    static struct ps_layout layout = {.count = 1, .size = {24}};
+    uint64_t word[] = {ALLOCATIONS_BASE, BASE, 0x700000000000u};
+    size_t bytes = sizeof word;
+    void *parameters[] = {word};
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, word, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+    CUdeviceptr list[PS_OTHERS_LISTED];
+    struct ps_other_words of_structure = {.list = list}, of_buffer = {.list = list};
+
+    EXPECT(ps_kernel_words(&layout, parameters, NULL, no_span, NULL, &of_structure));
+    EXPECT_U64(2, of_structure.count);
+    EXPECT_U64(0, of_structure.pointers);
+    EXPECT(ps_kernel_words(NULL, NULL, extra, no_span, NULL, &of_buffer));
+    EXPECT_U64(2, of_buffer.count);
+    EXPECT_U64(2, of_buffer.pointers);
+    EXPECT(list[0] == word[0] && list[1] == word[2]);
 }
 
 static void test_memory_without_tables_costs_little(void)
@@ -175,6 +240,8 @@ int main(void)
     test_a_table_that_grows();
     test_the_guard_unmap_looks_at_all();
     test_many_allocations();
+    test_a_table_among_many_parameters();
+    test_what_is_listed();
     free(memory);
     return expect_status();
 }
