@@ -7,6 +7,7 @@
 #include "base/array.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "cuda/driver.h"
 #include "kernels/made_tables.h"
 #include "kernels/module_variables.h"
 #include "memory/registry.h"
@@ -23,6 +24,8 @@ struct run {
 /* Tables don't overlap. */
 struct table {
     CUdeviceptr start, end;
+    CUdeviceptr from; /* the lowest address by which launches are given it */
+    CUdeviceptr base; /* of its allocation */
     bool in_variable; /* it reaches into a variable of a module */
     uint64_t used;    /* the value of `uses` when it was last named or written */
     size_t count;
@@ -42,7 +45,12 @@ atomic_size_t ps_pointer_tables_in_variables;
 
 static void publish(void)
 {
-    CUdeviceptr start = count ? tables[0].start : 0;
+    const CUdeviceptr first = count ? tables[0].start : 0;
+    CUdeviceptr start = first;
+
+    /* Other tables of the first one's allocation may be given by earlier addresses. */
+    for (size_t i = 0; i < count && tables[i].base <= first && start != tables[i].base; i++)
+        start = tables[i].from < start ? tables[i].from : start;
 
     /*
      * A reader may find one value from before and one from after. It then finds no table, or
@@ -51,6 +59,38 @@ static void publish(void)
     atomic_store_explicit(&ps_pointer_tables_extent.start, start, memory_order_relaxed);
     atomic_store_explicit(&ps_pointer_tables_extent.bytes, count ? tables[count - 1].end - start : 0,
                           memory_order_relaxed);
+}
+
+/* The allocation that a table lies in. */
+struct memory {
+    CUdeviceptr base; /* 0: unknown */
+    bool is_small;
+};
+
+/*
+ * Finds the allocation around the address. The driver does not know memory of a graph before the
+ * launch. [unlocked]
+ */
+static struct memory memory_at(CUdeviceptr address)
+{
+    const struct ps_span *span = ps_address_span(address);
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+
+    if (span)
+        return (struct memory){span->address, false};
+    if (!ps_cu.cuMemGetAddressRange || ps_cu.cuMemGetAddressRange(&base, &bytes, address) != CUDA_SUCCESS ||
+        address - base >= bytes)
+        return (struct memory){.base = 0};
+    return (struct memory){base, bytes <= PS_POINTER_TABLE_SMALL};
+}
+
+static void place_in(struct table *table, struct memory memory)
+{
+    table->base = memory.base ? memory.base : table->start;
+    table->from = table->base;
+    if (!memory.is_small && table->start - table->base > PS_POINTER_TABLE_AHEAD)
+        table->from = table->start - PS_POINTER_TABLE_AHEAD;
 }
 
 /* Returns the index of the first table that ends behind the address. */
@@ -253,8 +293,10 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
     ps_made_tables_overwritten(to, bytes);
     if (bytes >= 8)
         table = read_copy(to, from, bytes);
-    if (table.count)
+    if (table.count) {
         table.in_variable = ps_module_variables_touch(to, bytes);
+        place_in(&table, memory_at(to));
+    }
     if (!table.count && !ps_pointer_tables_exist())
         return;
     write_over(to, bytes, table.count ? &table : NULL);
@@ -274,6 +316,7 @@ void ps_pointer_tables_brought(CUdeviceptr to, const void *from, size_t bytes, b
     }
     ps_made_tables_overwritten(to, bytes);
     table.in_variable = ps_module_variables_touch(to, bytes);
+    place_in(&table, memory_at(to));
     write_over(to, bytes, &table);
 }
 
@@ -294,6 +337,8 @@ void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_w
     const struct table *before = at < count && tables[at].start == to ? &tables[at] : NULL;
     struct table table = {.start = to,
                           .end = to + bytes,
+                          .from = to,
+                          .base = to,
                           .in_variable = in_variable,
                           .run = malloc((n + (before ? before->count : 0)) * sizeof *table.run)};
     if (!table.run) {
@@ -358,6 +403,7 @@ void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes)
     if (!ps_pointer_tables_exist())
         return;
     const bool in_variable = ps_module_variables_touch(to, bytes);
+    const struct memory memory = memory_at(to);
     pthread_mutex_lock(&lock);
     /*
      * Pointers stay aligned only if they move by whole words. All tables are read before any is
@@ -367,6 +413,7 @@ void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes)
     forget_between(to, to + bytes);
     for (size_t i = 0; i < n; i++) {
         parts[i].in_variable = in_variable;
+        place_in(&parts[i], memory);
         parts[i].used = ++uses;
         insert(first_behind(parts[i].start), &parts[i]);
         while (count > PS_POINTER_TABLES_MAX)
@@ -388,18 +435,26 @@ bool ps_pointer_tables_near(CUdeviceptr address, size_t bytes)
     return near;
 }
 
+static void name_one(struct table *table, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
+{
+    table->used = ++uses;
+    for (size_t i = 0; i < table->count; i++)
+        name(ctx, table->run[i].named);
+}
+
 void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
 {
+    CUdeviceptr end = 0; /* of the last table that was named */
+
     pthread_mutex_lock(&lock);
-    size_t at = first_behind(address);
-    if (at < count && tables[at].start <= address) {
-        size_t first = at;
-        do {
-            tables[at].used = ++uses;
-            for (size_t i = 0; i < tables[at].count; i++)
-                name(ctx, tables[at].run[i].named);
-            at++;
-        } while (at < count && tables[at].start == tables[at - 1].end && at - first < PS_POINTER_TABLES_MAX);
+    for (size_t at = first_behind(address); at < count; at++) {
+        const bool follows = end && tables[at].start == end;
+        if (!follows && tables[at].base > address)
+            break;
+        if (!follows && tables[at].from > address)
+            continue;
+        name_one(&tables[at], name, ctx);
+        end = tables[at].end;
     }
     pthread_mutex_unlock(&lock);
 }
@@ -408,23 +463,16 @@ void ps_pointer_tables_name_between(CUdeviceptr address, size_t bytes, void (*na
                                     void *ctx)
 {
     pthread_mutex_lock(&lock);
-    for (size_t at = first_behind(address); at < count && tables[at].start < address + bytes; at++) {
-        tables[at].used = ++uses;
-        for (size_t i = 0; i < tables[at].count; i++)
-            name(ctx, tables[at].run[i].named);
-    }
+    for (size_t at = first_behind(address); at < count && tables[at].start < address + bytes; at++)
+        name_one(&tables[at], name, ctx);
     pthread_mutex_unlock(&lock);
 }
 
 void ps_pointer_tables_name_of_variables(void (*name)(void *ctx, CUdeviceptr named), void *ctx)
 {
     pthread_mutex_lock(&lock);
-    for (size_t at = 0; at < count; at++) {
-        if (!tables[at].in_variable)
-            continue;
-        tables[at].used = ++uses;
-        for (size_t i = 0; i < tables[at].count; i++)
-            name(ctx, tables[at].run[i].named);
-    }
+    for (size_t at = 0; at < count; at++)
+        if (tables[at].in_variable)
+            name_one(&tables[at], name, ctx);
     pthread_mutex_unlock(&lock);
 }

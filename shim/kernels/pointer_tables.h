@@ -55,6 +55,15 @@
 #define PS_POINTER_TABLE_MADE_TOGETHER 4u
 
 /*
+ * A structure on the device may begin with other words than addresses, and be copied field by
+ * field. So a launch is given a table by each earlier address of the table's allocation, if that
+ * has at most PS_POINTER_TABLE_SMALL bytes. In a larger one, which may be an arena of the
+ * program's, the address may lie at most PS_POINTER_TABLE_AHEAD bytes ahead.
+ */
+#define PS_POINTER_TABLE_SMALL (64u << 10)
+#define PS_POINTER_TABLE_AHEAD 4096u
+
+/*
  * Rows that are looked at, of a copy or fill whose rows lie apart. Tables under further rows are
  * not forgotten, and name too much.
  */
@@ -102,8 +111,8 @@ void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes);
 bool ps_pointer_tables_near(CUdeviceptr address, size_t bytes);
 
 /*
- * All tables lie in [start, start + bytes); 0 bytes without tables. Launches read it without a
- * lock, since most have nothing to do with tables.
+ * All tables lie in [start, start + bytes), and the addresses by which launches are given them; 0
+ * bytes without tables. Launches read it without a lock, since most have nothing to do with tables.
  */
 struct ps_pointer_tables_extent {
     _Atomic CUdeviceptr start;
@@ -122,8 +131,10 @@ extern atomic_size_t ps_pointer_tables_in_variables;
 void ps_pointer_tables_name_of_variables(void (*name)(void *ctx, CUdeviceptr named), void *ctx);
 
 /*
- * Calls `name` for an address in each span that the table at `address` names. Tables that follow
- * without a gap count too. Without a table there, `name` is not called.
+ * Calls `name` for an address in each span that a table at `address` names, or a table further on
+ * in the same structure (PS_POINTER_TABLE_SMALL). So do tables that follow without a gap, and what
+ * is left of a table whose beginning or middle was written over. Without such a table, `name` is
+ * not called.
  */
 void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named), void *ctx);
 

@@ -43,6 +43,7 @@ static const struct hostile_case cases[] = {
     {"table-grace-end", case_table_grace_end, "a masked table, used by the last launch of a grace, which needs room"},
     {"table-beside-capture", case_table_beside_capture, "the same, just after launches that are captured"},
     {"table-changes", case_table_changes, "a table that is changed in places, overwritten, moved and freed"},
+    {"table-fields", case_table_fields, "a structure that is copied, and written over, field by field"},
     {"table-moves", case_table_moves, "a table that is copied in rows, and copied again on the device"},
     {"table-graph", case_table_graph, "a kernel in a graph that is given a table"},
     {"table-graph-memory", case_table_graph_memory, "the same, where the graph copies the table to memory of its own"},

@@ -144,6 +144,76 @@ static void case_table_changes(void)
     check_and_free_spans(&set, "after tables that change");
 }
 
+/* A structure of the program's on the device, with pointers between numbers. */
+struct device_record {
+    uint64_t turn;
+    const uint32_t *first;
+    uint64_t number;
+    const uint32_t *second;
+};
+
+KERNEL(gather_by_record, (uint32_t *__restrict__ out, const struct device_record *record, size_t count),
+       (out, record, count))
+{
+    FOR_EACH_ITEM (i, count)
+        out[i] = (record->first != nullptr ? record->first[i] : 0) + record->second[i] + record->turn;
+}
+
+/* The words are the sums of two spans' words and of the turn. */
+static void expect_by_record(const struct span_set *set, uint32_t *out, const struct device_record *record,
+                             const struct device_record &now, size_t first, size_t second, const char *what)
+{
+    uint32_t host[8];
+    size_t wrong = 0;
+
+    crowd_out(set);
+    LAUNCH(set->stream, 8, gather_by_record, out, record, static_cast<size_t>(8));
+    CHECK(cudaMemcpyAsync(host, out, sizeof(host), cudaMemcpyDeviceToHost, set->stream));
+    CHECK(cudaStreamSynchronize(set->stream));
+    for (size_t i = 0; i < 8; i++)
+        wrong += host[i] != (now.first != nullptr ? word_at(static_cast<uint32_t>(first), i) : 0) +
+                                word_at(static_cast<uint32_t>(second), i) + static_cast<uint32_t>(now.turn);
+    expect(wrong == 0, "%s: %zu of 8 words are wrong", what, wrong);
+}
+
+/* Structures whose fields are copied one by one. Kernels are given the address of the structure. */
+static void case_table_fields(void)
+{
+    struct span_set set = new_span_set();
+    uint32_t *out = new_span();
+    struct device_record *record = nullptr, *other = nullptr, now = {};
+
+    CHECK(cudaMalloc(&other, sizeof(*other)));
+    for (size_t turn = 0; turn < span_count; turn++) {
+        const size_t first = around(turn), second = around(turn + 1);
+
+        CHECK(cudaMalloc(&record, sizeof(*record)));
+        now = {turn, nullptr, 5, nullptr};
+        CHECK(cudaMemcpyAsync(record, &now, sizeof(now), cudaMemcpyHostToDevice, set.stream));
+        now.first = set.span[first];
+        now.second = set.span[second];
+        CHECK(cudaMemcpyAsync(&record->first, &now.first, sizeof(now.first), cudaMemcpyHostToDevice, set.stream));
+        CHECK(cudaMemcpyAsync(&record->second, &now.second, sizeof(now.second), cudaMemcpyHostToDevice, set.stream));
+        expect_by_record(&set, out, record, now, first, second, "pointers that were copied one by one");
+        CHECK(cudaMemcpyAsync(other, record, sizeof(*record), cudaMemcpyDeviceToDevice, set.stream));
+        expect_by_record(&set, out, other, now, first, second, "a copy of the structure");
+        /* The whole at once; then the numbers before and between the pointers. */
+        CHECK(cudaMemcpyAsync(record, &now, sizeof(now), cudaMemcpyHostToDevice, set.stream));
+        now.turn = 100 + turn;
+        CHECK(cudaMemcpyAsync(&record->turn, &now.turn, sizeof(now.turn), cudaMemcpyHostToDevice, set.stream));
+        expect_by_record(&set, out, record, now, first, second, "after a write to the structure's first field");
+        CHECK(cudaMemsetAsync(&record->number, 0, sizeof(record->number), set.stream));
+        expect_by_record(&set, out, record, now, first, second, "after a fill between its pointers");
+        now.first = nullptr;
+        CHECK(cudaMemcpyAsync(&record->first, &now.first, sizeof(now.first), cudaMemcpyHostToDevice, set.stream));
+        expect_by_record(&set, out, record, now, first, second, "after its first pointer became null");
+        CHECK(cudaFree(record));
+    }
+    CHECK(cudaFree(other));
+    CHECK(cudaFree(out));
+    check_and_free_spans(&set, "after structures that are copied field by field");
+}
+
 /* Tables that are copied in rows, and then copied again on the device. */
 static void case_table_moves(void)
 {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/counters.h"
+#include "cuda/driver.h"
 #include "expect.h"
 #include "kernels/module_variables.h"
 #include "kernels/pointer_tables.h"
@@ -126,13 +127,66 @@ static void test_written_over(void)
     EXPECT_U64(1 << 1 | 1 << 5 | 1 << 3 | 1 << 4, named_at(DEVICE));
     EXPECT_U64(1 << 3 | 1 << 4, named_at(DEVICE + 16));
     ps_pointer_tables_overwritten(DEVICE, 8);
-    EXPECT_U64(0, named_at(DEVICE));
     EXPECT_U64(1 << 5 | 1 << 3 | 1 << 4, named_at(DEVICE + 8));
     ps_pointer_tables_overwritten(DEVICE + 24, 1);
     EXPECT_U64(1 << 5 | 1 << 3, named_at(DEVICE + 8));
     write_words(0, words, 4);
     EXPECT_U64(0x1e, named_at(DEVICE));
+    /* What is left of a table is the same structure's, and kernels are given the structure. */
+    ps_pointer_tables_overwritten(DEVICE, 8);
+    EXPECT_U64(1 << 2 | 1 << 3 | 1 << 4, named_at(DEVICE));
+    EXPECT_U64(DEVICE, ps_pointer_tables_extent.start);
+    ps_pointer_tables_overwritten(DEVICE + 16, 8);
+    EXPECT_U64(1 << 2 | 1 << 4, named_at(DEVICE));
+    EXPECT_U64(1 << 4, named_at(DEVICE + 16));
     forget_all();
+}
+
+static size_t allocation_bytes; /* of each allocation; they are adjacent */
+
+static CUresult give_range(CUdeviceptr *start, size_t *bytes, CUdeviceptr address)
+{
+    *start = address - (address - DEVICE) % allocation_bytes;
+    *bytes = allocation_bytes;
+    return CUDA_SUCCESS;
+}
+
+/* A structure that is copied field by field. Kernels are given its address, where no pointer is. */
+static void test_fields(void)
+{
+    const uint64_t words[] = {pointer(1), pointer(2), pointer(3)};
+    const CUdeviceptr large = DEVICE + (1u << 20), target = DEVICE + (2u << 20);
+
+    ps_cu.cuMemGetAddressRange = give_range;
+    allocation_bytes = 512;
+    write_words(1, words, 1);
+    write_words(3, words + 1, 1);
+    write_words(64 + 1, words + 2, 1); /* another structure */
+    EXPECT_U64(1 << 1 | 1 << 2, named_at(DEVICE));
+    EXPECT_U64(1 << 2, named_at(DEVICE + 16));
+    EXPECT_U64(0, named_at(DEVICE + 32));
+    EXPECT_U64(0, named_at(DEVICE - 8));
+    EXPECT_U64(1 << 3, named_at(DEVICE + 512));
+    EXPECT_U64(DEVICE, ps_pointer_tables_extent.start);
+    EXPECT_U64(512 + 16, ps_pointer_tables_extent.bytes);
+    ps_pointer_tables_moved(target, DEVICE, 512);
+    EXPECT_U64(1 << 1 | 1 << 2, named_at(target));
+    EXPECT_U64(1 << 2, named_at(target + 16));
+    ps_pointer_tables_moved(target + 256, DEVICE + 24, 8);
+    EXPECT_U64(1 << 2, named_at(target + 32));
+    ps_pointer_tables_overwritten(DEVICE + 8, 8);
+    EXPECT_U64(1 << 2, named_at(DEVICE));
+    forget_all();
+    /* An arena: tables far behind the address are others' */
+    allocation_bytes = 1u << 20;
+    ps_pointer_tables_copied(large + PS_POINTER_TABLE_AHEAD, words, 8);
+    ps_pointer_tables_copied(large + 2 * PS_POINTER_TABLE_AHEAD, words + 1, 8);
+    EXPECT_U64(1 << 1, named_at(large));
+    EXPECT_U64(large, ps_pointer_tables_extent.start);
+    EXPECT_U64(1 << 1 | 1 << 2, named_at(large + PS_POINTER_TABLE_AHEAD));
+    EXPECT_U64(1 << 2, named_at(large + PS_POINTER_TABLE_AHEAD + 8));
+    forget_all();
+    ps_cu.cuMemGetAddressRange = NULL;
 }
 
 /* Words that a copy on the device takes along are known in both places, each independently. */
@@ -336,6 +390,7 @@ int main(void)
     test_no_pointers_no_table();
     test_alignment();
     test_written_over();
+    test_fields();
     test_copied_on();
     test_made();
     test_too_many_copied_on();
