@@ -39,6 +39,7 @@ static const struct hostile_case cases[] = {
     {"pointer-table", case_pointer_table, "pointers in device memory"},
     {"long-table", case_long_table, "pointers at the beginning of a long copy"},
     {"host-table", case_host_table, "a table in host memory"},
+    {"host-view", case_host_view, "the same, where a structure leads to the table"},
     {"freed-table", case_freed_table, "a table that is freed ahead of the kernel that reads it"},
     {"table-grace-end", case_table_grace_end, "a masked table, used by the last launch of a grace, which needs room"},
     {"table-beside-capture", case_table_beside_capture, "the same, just after launches that are captured"},

@@ -24,20 +24,26 @@ KERNEL(copy_by_map_in_memory, (uint32_t *__restrict__ out, const struct tensor_m
         out[i] = map->tensor[i];
 }
 
-/* out[i] must be the first word of span span[i]. */
-static void expect_through_table(const struct span_set *set, uint32_t *out, const uint32_t *const *table,
-                                 const size_t *span, size_t pointers, const char *what)
+/* out[i] must be word 5 of span span[i]. */
+static void expect_from_spans(const struct span_set *set, uint32_t *out, const size_t *span, size_t pointers,
+                              const char *what)
 {
     uint32_t host[8];
     size_t wrong = 0;
 
-    crowd_out(set);
-    LAUNCH(set->stream, pointers, gather_by_table, out, table, pointers, 5);
     CHECK(cudaMemcpyAsync(host, out, pointers * sizeof(*host), cudaMemcpyDeviceToHost, set->stream));
     CHECK(cudaStreamSynchronize(set->stream));
     for (size_t i = 0; i < pointers; i++)
         wrong += host[i] != word_at(static_cast<uint32_t>(span[i]), 5);
     expect(wrong == 0, "%s: %zu of %zu words are wrong", what, wrong, pointers);
+}
+
+static void expect_through_table(const struct span_set *set, uint32_t *out, const uint32_t *const *table,
+                                 const size_t *span, size_t pointers, const char *what)
+{
+    crowd_out(set);
+    LAUNCH(set->stream, pointers, gather_by_table, out, table, pointers, 5);
+    expect_from_spans(set, out, span, pointers, what);
 }
 
 static size_t around(size_t span)
@@ -286,6 +292,44 @@ static void case_host_table(void)
     CHECK(cudaFreeHost(table));
     CHECK(cudaFree(out));
     check_and_free_spans(&set, "after tables in host memory");
+}
+
+/* A structure by value that leads to a table. */
+struct table_view {
+    uint32_t count, word;
+    const uint32_t *const *table;
+};
+
+KERNEL(gather_by_view, (uint32_t *__restrict__ out, struct table_view view), (out, view))
+{
+    FOR_EACH_ITEM (i, view.count)
+        out[i] = view.table[i][view.word];
+}
+
+/* The same, where a structure leads to the table. */
+static void case_host_view(void)
+{
+    struct span_set set = new_span_set();
+    uint32_t *out = new_span();
+    const uint32_t **table = nullptr;
+    size_t span[4];
+
+    CHECK(cudaMallocHost(&table, 8 * sizeof(*table)));
+    for (size_t turn = 0; turn < span_count; turn++) {
+        for (size_t i = 0; i < 4; i++) {
+            span[i] = around(turn + i);
+            table[3 + i] = set.span[span[i]];
+        }
+        for (auto each : set.span)
+            if (each != nullptr)
+                LAUNCH(set.stream, 1, copy_words, out, each, 1);
+        crowd_out(&set);
+        LAUNCH(set.stream, 4, gather_by_view, out, table_view{4, 5, table + 3});
+        expect_from_spans(&set, out, span, 4, "a table in host memory, which a structure leads to");
+    }
+    CHECK(cudaFreeHost(table));
+    CHECK(cudaFree(out));
+    check_and_free_spans(&set, "after tables in host memory, which a structure leads to");
 }
 
 /* `in_graph`: the kernel reads a copy of the table, in memory that the captured graph allocates. */

@@ -61,11 +61,11 @@ print(p.TABLES, next(row.report["pointer_tables"] for row in p.ROWS if row.name 
 }
 
 @test "kernels find the right bytes through tables in host memory, under every budget, guard and tracer" {
-    local budget guard tracer
-    while IFS=: read -r budget guard tracer; do
-        hostile host-table PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
-        { goes_on && sound untouched && said; } || { echo "$budget, $guard, $tracer" >&2 && return 1; }
-    done < <(some_of 3 {0,12MiB,24MiB,200MiB}:{auto,host,unmap}:{hook,cupti})
+    local case budget guard tracer
+    while IFS=: read -r case budget guard tracer; do
+        hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
+        { goes_on && sound untouched && said; } || { echo "$case, $budget, $guard, $tracer" >&2 && return 1; }
+    done < <(some_of 6 {host-table,host-view}:{0,12MiB,24MiB,200MiB}:{auto,host,unmap}:{hook,cupti})
 }
 
 @test "a table in host memory that the host fills in each step is seen under a plan, whenever its use begins" {
