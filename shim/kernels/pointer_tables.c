@@ -442,6 +442,12 @@ static void name_one(struct table *table, void (*name)(void *ctx, CUdeviceptr na
         name(ctx, table->run[i].named);
 }
 
+/* An arena may have many tables. Behind this one, others are farther still. */
+static bool is_far_behind(const struct table *table, CUdeviceptr address)
+{
+    return table->from > address && table->start - address > PS_POINTER_TABLE_AHEAD;
+}
+
 void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
 {
     CUdeviceptr end = 0; /* of the last table that was named */
@@ -449,7 +455,7 @@ void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdevic
     pthread_mutex_lock(&lock);
     for (size_t at = first_behind(address); at < count; at++) {
         const bool follows = end && tables[at].start == end;
-        if (!follows && tables[at].base > address)
+        if (!follows && (tables[at].base > address || is_far_behind(&tables[at], address)))
             break;
         if (!follows && tables[at].from > address)
             continue;
