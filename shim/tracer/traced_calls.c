@@ -236,18 +236,35 @@ static void batch_3d(bool per_thread, CUstream stream, const CUDA_MEMCPY3D_BATCH
     ps_tracer_ready(false);
 }
 
-/*
- * Notes values that the stream waits for or writes. `address` is at the same place in each variant
- * that has one.
- */
+/* Notes a number that the stream writes, which may be an address. */
+static void write_value(bool per_thread, CUstream stream, CUdeviceptr to, const void *value, size_t bytes)
+{
+    if (runs_now(per_thread, stream))
+        ps_pointer_tables_copied(to, value, bytes);
+    copy_bytes(per_thread, stream, to, 0, bytes);
+}
+
+static void name_value(const CUstreamBatchMemOpParams *op, bool runs)
+{
+    if (op->operation == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES || op->operation == CU_STREAM_MEM_OP_BARRIER)
+        return;
+    if (runs && op->operation == CU_STREAM_MEM_OP_WRITE_VALUE_32)
+        ps_pointer_tables_overwritten(op->writeValue.address, sizeof op->writeValue.value);
+    else if (runs && op->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64)
+        ps_pointer_tables_copied(op->writeValue.address, &op->writeValue.value64, sizeof op->writeValue.value64);
+    /* `address` is at the same place in each variant that has one. */
+    ps_tracer_bytes(op->waitValue.address, 4);
+}
+
+/* Notes values that the stream waits for or writes. */
 static void values(bool per_thread, CUstream stream, const CUstreamBatchMemOpParams *op, size_t count)
 {
     if (!op)
         return;
+    const bool runs = runs_now(per_thread, stream);
     ps_tracer_begin(stream, per_thread);
     for (size_t i = 0; i < count; i++)
-        if (op[i].operation != CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES && op[i].operation != CU_STREAM_MEM_OP_BARRIER)
-            ps_tracer_bytes(op[i].waitValue.address, 4);
+        name_value(&op[i], runs);
     ps_tracer_ready(false);
 }
 

@@ -182,6 +182,26 @@ static void expect_by_record(const struct span_set *set, uint32_t *out, const st
     expect(wrong == 0, "%s: %zu of 8 words are wrong", what, wrong);
 }
 
+/* The stream writes the address. Returns false if the device can't. */
+static bool write_address(cudaStream_t stream, const uint32_t **to, const uint32_t *address, bool by_batch)
+{
+    const auto write = reinterpret_cast<__typeof__(&cuStreamWriteValue64)>(
+        dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cuStreamWriteValue64_v2"));
+    const auto batch = reinterpret_cast<__typeof__(&cuStreamBatchMemOp)>(
+        dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cuStreamBatchMemOp_v2"));
+    CUstreamBatchMemOpParams params = {};
+
+    if (write == nullptr || batch == nullptr)
+        return false;
+    params.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    params.writeValue.address = reinterpret_cast<CUdeviceptr>(to);
+    params.writeValue.value64 = reinterpret_cast<cuuint64_t>(address);
+    const CUresult result = by_batch ? batch(stream, 1, &params, 0)
+                                     : write(stream, params.writeValue.address, params.writeValue.value64, 0);
+    REQUIRE(result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_SUPPORTED, "a write of the stream: %d", result);
+    return result == CUDA_SUCCESS;
+}
+
 /* Structures whose fields are copied one by one. Kernels are given the address of the structure. */
 static void case_table_fields(void)
 {
@@ -210,6 +230,11 @@ static void case_table_fields(void)
         expect_by_record(&set, out, record, now, first, second, "after a write to the structure's first field");
         CHECK(cudaMemsetAsync(&record->number, 0, sizeof(record->number), set.stream));
         expect_by_record(&set, out, record, now, first, second, "after a fill between its pointers");
+        const size_t third = around(turn + 3);
+        if (write_address(set.stream, &record->first, set.span[third], turn % 2 != 0)) {
+            now.first = set.span[third];
+            expect_by_record(&set, out, record, now, third, second, "after the stream wrote a pointer");
+        }
         now.first = nullptr;
         CHECK(cudaMemcpyAsync(&record->first, &now.first, sizeof(now.first), cudaMemcpyHostToDevice, set.stream));
         expect_by_record(&set, out, record, now, first, second, "after its first pointer became null");
