@@ -206,24 +206,12 @@ static void look_into(const struct look *look, const struct host_memory *memory,
     atomic_store_explicit(place, bits_of(known), memory_order_relaxed);
 }
 
-/*
- * Host memory of 64-bit processes lies above this, and pointers are aligned. Most other words of a
- * structure fail this test: numbers, and two numbers of four bytes. The driver is asked about the
- * rest.
- */
-#define LOWEST_IN_STRUCTURE (1ull << 40)
-
-static PS_ALWAYS_INLINE bool may_be_in_structure(CUdeviceptr word)
-{
-    return word >= LOWEST_IN_STRUCTURE && word % sizeof(void *) == 0;
-}
-
 static PS_ALWAYS_INLINE void look_at(void *ctx, CUdeviceptr word, size_t bytes)
 {
     struct look *look = ctx;
     struct host_memory memory;
 
-    if ((bytes != sizeof word && !look->packed && !may_be_in_structure(word)) || ps_address_is_a_spans(word) ||
+    if ((bytes != sizeof word && !look->packed && !ps_may_be_in_structure(word)) || ps_address_is_a_spans(word) ||
         !is_host_memory(word, &memory))
         return;
     look->found = true;

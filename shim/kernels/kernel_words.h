@@ -30,6 +30,17 @@ typedef void ps_word_fn(void *ctx, CUdeviceptr word, size_t bytes);
 #define PS_WORDS_LOWEST (1ull << 16)
 #define PS_WORDS_HIGHEST (1ull << 48)
 
+/*
+ * Host memory of 64-bit processes lies above this, and pointers are aligned. Most other words of a
+ * structure fail this test: numbers, and two numbers of four bytes.
+ */
+#define PS_LOWEST_IN_STRUCTURE (1ull << 40)
+
+static PS_ALWAYS_INLINE bool ps_may_be_in_structure(CUdeviceptr word)
+{
+    return word >= PS_LOWEST_IN_STRUCTURE && word % sizeof(void *) == 0;
+}
+
 #define PS_OTHERS_LISTED 32u
 
 /*
@@ -39,9 +50,10 @@ typedef void ps_word_fn(void *ctx, CUdeviceptr word, size_t bytes);
 struct ps_other_words {
     size_t count;
     /*
-     * Those among them that are a parameter of their own, or lie in a packed buffer. The list, the
-     * caller's, has PS_OTHERS_LISTED places. It holds them all if they are fewer: the next place
-     * takes words that turn out to be no address. NULL: they are not listed.
+     * Those among them that are a parameter of their own, lie in a packed buffer, or may be a
+     * pointer in a structure. The list, the caller's, has PS_OTHERS_LISTED places. It holds them
+     * all if they are fewer: the next place takes words that turn out to be no address. NULL: they
+     * are not listed.
      */
     size_t pointers;
     CUdeviceptr *list;
@@ -52,7 +64,7 @@ static PS_ALWAYS_INLINE void ps_other_word(struct ps_other_words *others, CUdevi
     const bool may_be = word - PS_WORDS_LOWEST < PS_WORDS_HIGHEST - PS_WORDS_LOWEST;
 
     others->count += may_be;
-    if (!others->list || !is_pointer)
+    if (!others->list || (!is_pointer && !ps_may_be_in_structure(word)))
         return;
     others->list[others->pointers % PS_OTHERS_LISTED] = word;
     others->pointers += may_be;

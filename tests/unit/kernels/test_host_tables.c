@@ -140,24 +140,28 @@ static void test_a_table_among_many_parameters(void)
             EXPECT_U64(3, launch_by_list(count, table));
 }
 
-/* Words of a structure may be addresses, and are not followed. Those of a packed buffer are. */
+/* A structure has other words that look like addresses. A packed buffer has parameters. */
 static void test_what_is_listed(void)
 {
-    static struct ps_layout layout = {.count = 1, .size = {24}};
-    uint64_t word[] = {ALLOCATIONS_BASE, BASE, 0x700000000000u};
+    struct ps_layout *layout = calloc(1, sizeof *layout + sizeof *layout->size);
+    uint64_t word[] = {ALLOCATIONS_BASE, BASE, (1ull << 40) - 8, (1ull << 40) + 4, 77, 1ull << 48};
     size_t bytes = sizeof word;
     void *parameters[] = {word};
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, word, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
     CUdeviceptr list[PS_OTHERS_LISTED];
     struct ps_other_words of_structure = {.list = list}, of_buffer = {.list = list};
 
-    EXPECT(ps_kernel_words(&layout, parameters, NULL, no_span, NULL, &of_structure));
-    EXPECT_U64(2, of_structure.count);
-    EXPECT_U64(0, of_structure.pointers);
+    layout->count = 1;
+    layout->size[0] = sizeof word;
+    EXPECT(ps_kernel_words(layout, parameters, NULL, no_span, NULL, &of_structure));
+    EXPECT_U64(3, of_structure.count);
+    EXPECT_U64(1, of_structure.pointers);
+    EXPECT_U64(word[0], list[0]);
     EXPECT(ps_kernel_words(NULL, NULL, extra, no_span, NULL, &of_buffer));
-    EXPECT_U64(2, of_buffer.count);
-    EXPECT_U64(2, of_buffer.pointers);
-    EXPECT(list[0] == word[0] && list[1] == word[2]);
+    EXPECT_U64(3, of_buffer.count);
+    EXPECT_U64(3, of_buffer.pointers);
+    EXPECT(list[0] == word[0] && list[1] == word[2] && list[2] == word[3]);
+    free(layout);
 }
 
 static void test_memory_without_tables_costs_little(void)
