@@ -57,6 +57,18 @@ static inline struct ps_span *ps_address_span(CUdeviceptr address)
 }
 
 /*
+ * Returns an address in the span that a program means by `address`: itself, or its last byte where
+ * a span ends. Reverse iterators and loops that count down are given the end of their memory. While
+ * there are enough addresses, the unit behind a span is nobody's. Any thread, no lock.
+ */
+static inline CUdeviceptr ps_address_meant(CUdeviceptr address)
+{
+    const bool may_be_end = !(address & (ps_reservation.granularity - 1)) && ps_address_is_a_spans(address);
+
+    return may_be_end && !ps_address_span(address) && ps_address_span(address - 1) ? address - 1 : address;
+}
+
+/*
  * Returns the number of the device that an address of the reservation belongs to. Devices are
  * numbered from 0, in the order in which they became managed. Any thread, no lock.
  */

@@ -121,6 +121,7 @@ static PS_ALWAYS_INLINE void take_word(void *ctx, CUdeviceptr word, size_t bytes
     if (word < PS_WORDS_LOWEST || word >= PS_WORDS_HIGHEST || place >= 64)
         return;
     if (ps_address_is_a_spans(word)) {
+        word = ps_address_meant(word);
         if (l->spans < PS_MADE_SPANS && ps_address_span(word)) {
             l->span[l->spans].address = word;
             l->span[l->spans++].place = place;
@@ -285,7 +286,7 @@ static struct look *take_look(void)
 /* Returns whether the launch was given the span of that address. */
 static bool is_given(const struct ps_made_launch *l, CUdeviceptr address)
 {
-    const struct ps_span *span = ps_address_is_a_spans(address) ? ps_address_span(address) : NULL;
+    const struct ps_span *span = ps_address_span(ps_address_meant(address));
 
     for (unsigned i = 0; span && i < l->spans; i++)
         if (ps_address_span(l->span[i].address) == span)

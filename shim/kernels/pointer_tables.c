@@ -249,7 +249,7 @@ static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t 
     for (size_t at = -to & 7; at + 8 <= looked; at += 8) {
         uint64_t word;
         memcpy(&word, from + at, sizeof word);
-        struct ps_span *span = word - base < reserved ? ps_address_span(word) : NULL;
+        struct ps_span *span = word - base < reserved ? ps_address_span(ps_address_meant(word)) : NULL;
         if (!span)
             continue;
         atomic_store_explicit(&span->grace.known, true, memory_order_relaxed);

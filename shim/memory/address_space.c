@@ -39,6 +39,37 @@ uint64_t ps_address_space_take(struct ps_address_space *space, uint64_t bytes)
     return 0;
 }
 
+/* Inserts a free range as the ith. Returns whether there was memory for it. */
+static bool insert_at(struct ps_address_space *space, size_t i, struct ps_address_range range)
+{
+    if (space->count == space->capacity) {
+        struct ps_address_range *more = realloc(space->free, 2 * space->capacity * sizeof *more);
+        if (!more)
+            return false;
+        space->free = more;
+        space->capacity *= 2;
+    }
+    memmove(&space->free[i + 1], &space->free[i], (space->count - i) * sizeof *space->free);
+    space->free[i] = range;
+    space->count++;
+    return true;
+}
+
+uint64_t ps_address_space_take_apart(struct ps_address_space *space, uint64_t bytes, uint64_t gap)
+{
+    for (size_t i = 0; i < space->count; i++) {
+        const struct ps_address_range r = space->free[i];
+        if (r.bytes < bytes + 2 * gap)
+            continue;
+        const uint64_t start = r.start + gap, behind = start + bytes;
+        if (!insert_at(space, i + 1, (struct ps_address_range){behind, r.start + r.bytes - behind}))
+            return 0;
+        space->free[i].bytes = gap;
+        return start;
+    }
+    return 0;
+}
+
 /* Returns the first free range that starts at or after `start`. */
 static size_t lower_bound(const struct ps_address_space *space, uint64_t start)
 {
@@ -63,17 +94,8 @@ int ps_address_space_give(struct ps_address_space *space, uint64_t start, uint64
     } else if (joins_after) {
         after->start = start;
         after->bytes += bytes;
-    } else {
-        if (space->count == space->capacity) {
-            struct ps_address_range *more = realloc(space->free, 2 * space->capacity * sizeof *more);
-            if (!more)
-                return -ENOMEM;
-            space->free = more;
-            space->capacity *= 2;
-        }
-        memmove(&space->free[i + 1], &space->free[i], (space->count - i) * sizeof *space->free);
-        space->free[i] = (struct ps_address_range){start, bytes};
-        space->count++;
+    } else if (!insert_at(space, i, (struct ps_address_range){start, bytes})) {
+        return -ENOMEM;
     }
     return 0;
 }

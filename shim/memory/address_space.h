@@ -29,6 +29,12 @@ int ps_address_space_init(struct ps_address_space *space, uint64_t start, uint64
 uint64_t ps_address_space_take(struct ps_address_space *space, uint64_t bytes);
 
 /*
+ * As ps_address_space_take, with at least `gap` free bytes (not 0) before the range and behind it.
+ * Returns 0 without memory to note that, too.
+ */
+uint64_t ps_address_space_take_apart(struct ps_address_space *space, uint64_t bytes, uint64_t gap);
+
+/*
  * Takes a range back. Returns 0; -EINVAL if part of the range is free already; -ENOMEM if the range
  * is lost: it is never handed out again, and nothing else is harmed.
  */

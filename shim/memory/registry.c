@@ -178,7 +178,10 @@ static void count_in(struct ps_span *span, size_t requested)
 
 CUdeviceptr ps_registry_take_addresses(size_t bytes)
 {
-    return ps_address_space_take(&ps_registry.addresses, bytes);
+    /* So the address behind a span is no other span's (ps_address_meant). */
+    const CUdeviceptr apart = ps_address_space_take_apart(&ps_registry.addresses, bytes, ps_reservation.granularity);
+
+    return apart ? apart : ps_address_space_take(&ps_registry.addresses, bytes);
 }
 
 void ps_registry_give_addresses(CUdeviceptr address, size_t bytes)

@@ -197,7 +197,7 @@ static PS_ALWAYS_INLINE void note(struct access *a, CUdeviceptr address, size_t 
 {
     struct ps_span *span = ps_address_span(address);
 
-    if (!span)
+    if (!span && !(span = ps_address_span(address = ps_address_meant(address))))
         return;
     if (ps_blocks_exist() && ps_block_of(span)) {
         note_in_block(a, address, bytes, somewhere);
@@ -248,7 +248,7 @@ static PS_ALWAYS_INLINE void note_word(void *access, CUdeviceptr word, size_t by
 {
     struct access *a = access;
 
-    if (bytes == sizeof word && ps_address_span(word))
+    if (bytes == sizeof word && ps_address_span(ps_address_meant(word)))
         a->is_meant = true;
     note(a, word, 0, false);
 }

@@ -32,6 +32,7 @@ static const struct hostile_case cases[] = {
     {"pool", case_pool, "memory pools and their attributes"},
     {"churn", case_churn, "allocations of changing sizes, freed in another order"},
     {"views", case_views, "interior pointers passed to kernels"},
+    {"past-end", case_past_end, "the end of a span passed to kernels"},
     {"outside", case_outside, "a base address outside of the span, with an offset into it"},
     {"struct-parameter", case_struct_parameter, "a structure that holds pointers, by value"},
     {"few-pointers", case_few_pointers, "400 pointers by value"},

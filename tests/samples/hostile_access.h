@@ -89,6 +89,57 @@ static void case_views(void)
     check_and_free_spans(&set, "after views");
 }
 
+/* Allocates further spans, so that others must leave. */
+static void crowd_out(const struct span_set *set)
+{
+    uint32_t *other[3];
+
+    for (auto &span : other) {
+        span = new_span();
+        LAUNCH(set->stream, span_words(), fill_words, span, 99, 0, span_words());
+    }
+    expect_words(other[0], 99, 0, span_words(), set->stream, "a span that others make room for");
+    for (auto &span : other)
+        CHECK(cudaFree(span));
+}
+
+KERNEL(copy_before, (uint32_t *out, const uint32_t *end, size_t count), (out, end, count))
+{
+    FOR_EACH_ITEM(i, count)
+    out[i] = *(end - count + i);
+}
+
+/* Reverse iterators, and loops that count down, are given the end of their memory. */
+static void case_past_end(void)
+{
+    struct span_set set = new_span_set();
+    uint32_t *out = new_span();
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable[2] = {};
+
+    for (size_t g = 0; g < 2; g++) {
+        CHECK_OR_SKIP(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
+        LAUNCH(set.stream, span_words(), copy_before, out, set.span[2 * g] + span_words(), span_words());
+        CHECK(cudaStreamEndCapture(set.stream, &graph));
+        CHECK(cudaGraphInstantiate(&executable[g], graph, 0));
+        CHECK(cudaGraphDestroy(graph));
+    }
+    for (size_t turn = 0; turn < 2 * span_count; turn++) {
+        const size_t i = turn * 5 % span_count, g = turn % 2;
+
+        crowd_out(&set);
+        LAUNCH(set.stream, span_words(), copy_before, out, set.span[i] + span_words(), span_words());
+        expect_words(out, static_cast<uint32_t>(i), 0, span_words(), set.stream, "before an end");
+        crowd_out(&set);
+        CHECK(cudaGraphLaunch(executable[g], set.stream));
+        expect_words(out, static_cast<uint32_t>(2 * g), 0, span_words(), set.stream, "before an end, in a graph");
+    }
+    for (auto each : executable)
+        CHECK(cudaGraphExecDestroy(each));
+    CHECK(cudaFree(out));
+    check_and_free_spans(&set, "after reads by their ends");
+}
+
 static void case_outside(void)
 {
     struct span_set set = new_span_set();

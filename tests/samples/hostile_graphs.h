@@ -120,20 +120,6 @@ static void case_graph_join(void)
     check_and_free_spans(&set, "after captures that a second stream joins");
 }
 
-/* Allocates further spans, so that others must leave. */
-static void crowd_out(const struct span_set *set)
-{
-    uint32_t *other[3];
-
-    for (auto &span : other) {
-        span = new_span();
-        LAUNCH(set->stream, span_words(), fill_words, span, 99, 0, span_words());
-    }
-    expect_words(other[0], 99, 0, span_words(), set->stream, "a span beside a graph");
-    for (auto &span : other)
-        CHECK(cudaFree(span));
-}
-
 /*
  * Memory that is allocated inside a captured graph. Nothing can know or read it before the graph
  * runs. A span is copied there and back.

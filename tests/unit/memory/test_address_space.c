@@ -89,6 +89,30 @@ static void test_refuses_what_is_free(void)
     ps_address_space_destroy(&space);
 }
 
+/* Ranges apart have a free unit before and behind them, and can be taken as long as that holds. */
+static void test_ranges_apart(void)
+{
+    struct ps_address_space space;
+    uint64_t start[UNITS];
+    unsigned count = 0;
+
+    ps_address_space_init(&space, START, (uint64_t)UNITS * UNIT);
+    while ((start[count] = ps_address_space_take_apart(&space, 3 * UNIT, UNIT)))
+        count++;
+    EXPECT_U64((UNITS - 1) / 4, count);
+    for (unsigned i = 0; i < count; i++)
+        EXPECT_U64(at(1 + 4 * i), start[i]);
+    EXPECT_U64((uint64_t)(UNITS - 3 * count) * UNIT, expect_in_order(&space));
+    EXPECT_INT(0, ps_address_space_give(&space, start[5], 3 * UNIT));
+    EXPECT_U64(0, ps_address_space_take_apart(&space, 4 * UNIT, UNIT));
+    EXPECT_U64(start[5], ps_address_space_take_apart(&space, 3 * UNIT, UNIT));
+    for (unsigned i = 0; i < count; i++)
+        EXPECT_INT(0, ps_address_space_give(&space, start[i], 3 * UNIT));
+    EXPECT_U64((uint64_t)UNITS * UNIT, expect_in_order(&space));
+    EXPECT_U64(1, space.count);
+    ps_address_space_destroy(&space);
+}
+
 /* Takes and returns ranges at random, beside a mark for each unit. */
 static void test_against_model(unsigned seed)
 {
@@ -140,6 +164,7 @@ int main(void)
     test_takes_all_and_no_more();
     test_first_fit();
     test_refuses_what_is_free();
+    test_ranges_apart();
     for (unsigned seed = 1; seed <= 10; seed++)
         test_against_model(seed);
     return expect_status();
