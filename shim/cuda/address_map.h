@@ -59,7 +59,7 @@ static inline struct ps_span *ps_address_span(CUdeviceptr address)
 /*
  * Returns an address in the span that a program means by `address`: itself, or its last byte where
  * a span ends. Reverse iterators and loops that count down are given the end of their memory. While
- * there are enough addresses, the unit behind a span is nobody's. Any thread, no lock.
+ * there are enough addresses, the unit behind a span belongs to no span. Any thread, no lock.
  */
 static inline CUdeviceptr ps_address_meant(CUdeviceptr address)
 {

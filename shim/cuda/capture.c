@@ -240,9 +240,13 @@ static bool exchange(CUstreamCaptureMode *mode)
 {
     if (!ps_ordering_rule(CAPTURE_STAYS_VALID) || !ps_cu.cuThreadExchangeStreamCaptureMode)
         return false;
-    if (ps_cu.cuThreadExchangeStreamCaptureMode(mode) == CUDA_SUCCESS ||
-        ps_cu.cuThreadExchangeStreamCaptureMode(mode) == CUDA_SUCCESS)
+    CUresult result = ps_cu.cuThreadExchangeStreamCaptureMode(mode);
+    if (result != CUDA_SUCCESS)
+        result = ps_cu.cuThreadExchangeStreamCaptureMode(mode);
+    if (result == CUDA_SUCCESS)
         return true;
+    if (ps_cuda_has_ended(result)) /* then no capture goes on */
+        return false;
     ps_log_warn_once(PROCESS, "the driver refuses a capture mode in which other calls are allowed: the driver may "
                               "refuse a capture of the program's; see `penstock doctor`");
     return false;

@@ -70,6 +70,12 @@ int ps_cuda_errno(CUresult result)
     }
 }
 
+bool ps_cuda_has_ended(CUresult result)
+{
+    return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+           result == CUDA_ERROR_INVALID_CONTEXT;
+}
+
 int ps_cuda_elapsed_ns(CUevent from, CUevent to, int64_t *ns)
 {
     typedef CUresult (*elapsed_fn)(float *ms, CUevent from, CUevent to);

@@ -115,6 +115,9 @@ void *ps_real_cuda_symbol(const char *name);
  */
 int ps_cuda_errno(CUresult result);
 
+/* Returns whether a call failed only because the context, or the whole process, has ended. */
+bool ps_cuda_has_ended(CUresult result);
+
 /*
  * Tells in `*ns` how long after `from` the device came to `to`; less than 0 means before. Both are
  * timing events. Returns 0, or -EAGAIN if the device has not come to both yet. Returns -ENOSYS if

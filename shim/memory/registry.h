@@ -111,8 +111,8 @@ struct ps_span *ps_registry_next_settled(CUdeviceptr *from, bool only_live);
 struct ps_span *ps_registry_new(size_t bytes, size_t requested);
 
 /*
- * Takes addresses for the pieces of a block; 0: none are left. The units before and behind them are
- * nobody's while there are enough addresses. Each piece gives its addresses back when it ends.
+ * Takes addresses for the pieces of a block; 0: none are left. No span has the units before and
+ * behind them, while there are enough addresses. Each piece gives its addresses back when it ends.
  * [locked]
  */
 CUdeviceptr ps_registry_take_addresses(size_t bytes);

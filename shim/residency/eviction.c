@@ -565,10 +565,7 @@ static void finish(struct ps_transfer *t, bool is_over)
 
 static bool context_is_gone(CUevent event)
 {
-    const CUresult result = ps_cu.cuEventQuery(event);
-
-    return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
-           result == CUDA_ERROR_INVALID_CONTEXT;
+    return ps_cuda_has_ended(ps_cu.cuEventQuery(event));
 }
 
 /* Finishes the copies of one D2H stream. Those of the other may wait for longer. */

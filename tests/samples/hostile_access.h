@@ -103,10 +103,10 @@ static void crowd_out(const struct span_set *set)
         CHECK(cudaFree(span));
 }
 
-KERNEL(copy_before, (uint32_t *out, const uint32_t *end, size_t count), (out, end, count))
+KERNEL(copy_before, (uint32_t * out, const uint32_t *end, size_t count), (out, end, count))
 {
-    FOR_EACH_ITEM(i, count)
-    out[i] = *(end - count + i);
+    FOR_EACH_ITEM (i, count)
+        out[i] = *(end - count + i);
 }
 
 /* Reverse iterators, and loops that count down, are given the end of their memory. */
