@@ -148,15 +148,15 @@ bool ps_devices_primary_is_there(CUdevice device)
            ps_cu.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-bool ps_devices_primary_is_managed(CUdevice device)
+CUcontext ps_devices_primary(CUdevice device)
 {
     CUcontext primary = NULL;
 
     if (!ps_devices_primary_is_there(device) || !ps_cu.cuDevicePrimaryCtxRetain || !ps_cu.cuDevicePrimaryCtxRelease ||
         ps_cu.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
-        return false;
+        return NULL;
     ps_cu.cuDevicePrimaryCtxRelease(device); /* the program keeps the context alive */
-    return ps_devices_has_context(primary);
+    return primary;
 }
 
 bool ps_devices_find(int ordinal, unsigned *number)

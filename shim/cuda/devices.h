@@ -84,8 +84,8 @@ bool ps_devices_has_context(CUcontext context);
 /* Returns whether the device (an ordinal) has a primary context at all. Inside Penstock. */
 bool ps_devices_primary_is_there(CUdevice device);
 
-/* Returns whether that primary context is one of a managed device. Inside Penstock. */
-bool ps_devices_primary_is_managed(CUdevice device);
+/* Returns the device's primary context if it is there, or NULL. Inside Penstock. */
+CUcontext ps_devices_primary(CUdevice device);
 
 /* Returns whether that device of the process (an ordinal) is managed, and tells its number. */
 bool ps_devices_find(int ordinal, unsigned *number);

@@ -14,6 +14,7 @@
 #include "hooks/hooks.h"
 #include "hooks/reclaim.h"
 #include "hooks/requests.h"
+#include "kernels/context_ends.h"
 #include "memory/registry.h"
 #include "process.h"
 
@@ -249,6 +250,13 @@ PS_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 
 /* ---- the context and its end ---- */
 
+static void context_ends(CUcontext context)
+{
+    ps_inside++;
+    ps_kernels_context_ends(context);
+    ps_inside--;
+}
+
 PS_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
 {
     __typeof__(&cuCtxDestroy_v2) real_function = REAL(cuCtxDestroy_v2);
@@ -262,26 +270,39 @@ PS_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
         ps_streams_end_context(context);
         ps_inside--;
     }
+    if (!ps_inside)
+        context_ends(context);
     return real_function ? real_function(context) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-/* Returns whether Penstock manages spans in the primary context of `device`. */
-static bool is_our_primary(CUdevice device)
+/*
+ * Returns the primary context of `device`, or NULL. `*is_ours`: Penstock manages spans there. It is
+ * not asked for before the process has begun, nor inside Penstock.
+ */
+static CUcontext primary_of(CUdevice device, bool *is_ours)
 {
+    CUcontext primary = NULL;
+
+    *is_ours = false;
     if (ps_inside || !ps_process_has_begun())
-        return false;
+        return NULL;
     ps_inside++;
-    bool is = ps_devices_primary_is_managed(device);
+    primary = ps_devices_primary(device);
+    *is_ours = primary && ps_devices_has_context(primary);
     ps_inside--;
-    return is;
+    return primary;
 }
 
 PS_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
     __typeof__(&cuDevicePrimaryCtxReset_v2) real_function = REAL(cuDevicePrimaryCtxReset_v2);
 
-    if (is_our_primary(device))
+    bool is_ours;
+    const CUcontext primary = primary_of(device, &is_ours);
+
+    if (is_ours)
         ps_process_stand_aside("the program resets the device");
+    context_ends(primary);
     return real_function ? real_function(device) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
@@ -289,11 +310,15 @@ PS_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 PS_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     __typeof__(&cuDevicePrimaryCtxRelease_v2) real_function = REAL(cuDevicePrimaryCtxRelease_v2);
-    bool was_ours = is_our_primary(device);
+    bool was_ours;
+    const CUcontext primary = primary_of(device, &was_ours);
     CUresult result = real_function ? real_function(device) : CUDA_ERROR_NOT_INITIALIZED;
 
-    if (was_ours && result == CUDA_SUCCESS && !ps_devices_primary_is_there(device))
-        ps_process_stand_aside(NULL);
+    if (primary && result == CUDA_SUCCESS && !ps_devices_primary_is_there(device)) {
+        if (was_ours)
+            ps_process_stand_aside(NULL);
+        context_ends(primary);
+    }
     return result;
 }
 
@@ -319,17 +344,23 @@ PS_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
     __typeof__(&cuGreenCtxDestroy) real_function = REAL(cuGreenCtxDestroy);
     CUdevice device = 0;
     const bool is_known = !ps_inside && ps_green_contexts_device(green, &device);
-    const bool was_ours = is_known && is_our_primary(device);
+    bool was_ours = false;
+    const CUcontext primary = is_known ? primary_of(device, &was_ours) : NULL;
 
     if (was_ours) {
         ps_inside++;
         ps_streams_end_context(ps_green_contexts_context(green));
         ps_inside--;
     }
+    if (is_known)
+        context_ends(ps_green_contexts_context(green));
     CUresult result = real_function ? real_function(green) : CUDA_ERROR_NOT_SUPPORTED;
     if (is_known && result == CUDA_SUCCESS)
         ps_green_contexts_gone(green);
-    if (was_ours && result == CUDA_SUCCESS && !ps_devices_primary_is_there(device))
-        ps_process_stand_aside(NULL);
+    if (primary && result == CUDA_SUCCESS && !ps_devices_primary_is_there(device)) {
+        if (was_ours)
+            ps_process_stand_aside(NULL);
+        context_ends(primary);
+    }
     return result;
 }

@@ -11,19 +11,21 @@
  * Ends a look-up that found `size` bytes at `start`, or failed. The program may ask for the place
  * alone; the list of variables needs both.
  */
-static CUresult looked_up(CUresult result, const void *module, CUdeviceptr start, size_t size, CUdeviceptr *address,
-                          size_t *bytes)
+static CUresult looked_up(CUresult result, enum ps_variable_holder kind, const void *holder, CUdeviceptr start,
+                          size_t size, CUdeviceptr *address, size_t *bytes)
 {
     if (result != CUDA_SUCCESS)
         return result;
-    ps_module_variables_found(module, start, size);
+    ps_inside++;
+    ps_module_variables_found(kind, holder, start, size);
+    ps_inside--;
     *address = start;
     if (bytes)
         *bytes = size;
     return result;
 }
 
-#define GLOBAL_OF(call, holder_type)                                                                                   \
+#define GLOBAL_OF(call, kind, holder_type)                                                                             \
     PS_EXPORT CUresult call(CUdeviceptr *address, size_t *bytes, holder_type holder, const char *name)                 \
     {                                                                                                                  \
         __typeof__(&call) real = PS_REAL_CUDA(call);                                                                   \
@@ -35,7 +37,7 @@ static CUresult looked_up(CUresult result, const void *module, CUdeviceptr start
         if (!address)                                                                                                  \
             return real(NULL, bytes, holder, name);                                                                    \
         const CUresult result = real(&start, &size, holder, name);                                                     \
-        return looked_up(result, holder, start, size, address, bytes);                                                 \
+        return looked_up(result, kind, holder, start, size, address, bytes);                                           \
     }
-GLOBAL_OF(cuModuleGetGlobal_v2, CUmodule)
-GLOBAL_OF(cuLibraryGetGlobal, CUlibrary)
+GLOBAL_OF(cuModuleGetGlobal_v2, PS_VARIABLE_OF_MODULE, CUmodule)
+GLOBAL_OF(cuLibraryGetGlobal, PS_VARIABLE_OF_LIBRARY, CUlibrary)

@@ -14,6 +14,7 @@
 #include "hooks/hooks.h"
 #include "hooks/reclaim.h"
 #include "hooks/requests.h"
+#include "kernels/context_ends.h"
 #include "memory/registry.h"
 #include "process.h"
 #include "residency/graph_memory.h"
@@ -268,10 +269,14 @@ PS_EXPORT cudaError_t cudaDeviceReset(void)
 
     if (ps_process_has_begun() && ps_real_cudart()->cudaGetDevice(&device) == cudaSuccess) {
         ps_inside++;
-        bool is_ours = ps_devices_primary_is_managed(device);
+        const CUcontext primary = ps_devices_primary(device);
+        const bool is_ours = primary && ps_devices_has_context(primary);
         ps_inside--;
         if (is_ours)
             ps_process_stand_aside("the program resets the device");
+        ps_inside++;
+        ps_kernels_context_ends(primary);
+        ps_inside--;
     }
     return ps_real_cudart()->cudaDeviceReset();
 }

@@ -5,10 +5,13 @@
 
 #include "base/array.h"
 #include "base/log.h"
+#include "cuda/driver.h"
+#include "cuda/green_contexts.h"
 #include "kernels/pointer_tables.h"
 
 struct variable {
-    const void *module;
+    const void *holder[PS_VARIABLE_HOLDERS]; /* NULL: no look-up of this kind was seen */
+    CUcontext context;                       /* NULL: unknown */
     CUdeviceptr start;
     size_t bytes;
 };
@@ -28,16 +31,50 @@ static size_t find(CUdeviceptr start)
     return i;
 }
 
-void ps_module_variables_found(const void *module, CUdeviceptr start, size_t bytes)
+/*
+ * Returns the context of a variable, or NULL. That of a library is in the current one, that of a
+ * module need not be. A green context has no memory of its own.
+ */
+static CUcontext context_of(CUdeviceptr start)
 {
+    CUcontext context = NULL;
+
+    if (ps_cu.cuPointerGetAttribute &&
+        ps_cu.cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, start) != CUDA_SUCCESS)
+        context = NULL;
+    if (!context && ps_cu.cuCtxGetCurrent && ps_cu.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+        context = NULL;
+    return context ? ps_green_contexts_primary(context) : NULL;
+}
+
+/* Notes the variable. One that was known, but in another context or size, is gone. */
+static void note(struct variable *v, const struct variable *found)
+{
+    const bool same = v->start == found->start && v->context == found->context && v->bytes == found->bytes;
+
+    for (unsigned kind = 0; same && kind < PS_VARIABLE_HOLDERS; kind++)
+        if (found->holder[kind])
+            v->holder[kind] = found->holder[kind];
+    if (!same)
+        *v = *found;
+}
+
+void ps_module_variables_found(enum ps_variable_holder kind, const void *holder, CUdeviceptr start, size_t bytes)
+{
+    struct variable found = {.context = context_of(start), .start = start, .bytes = bytes};
+
+    found.holder[kind] = holder;
     pthread_mutex_lock(&lock);
     const size_t at = find(start);
     struct variable *grown = at == count ? ps_grown_array(variables, count, &room, 16, sizeof *grown) : variables;
     if (grown) {
         variables = grown;
-        variables[at] = (struct variable){module, start, bytes};
-        if (at == count)
+        if (at == count) {
+            variables[at] = found;
             atomic_store(&count, at + 1);
+        } else {
+            note(&variables[at], &found);
+        }
     }
     pthread_mutex_unlock(&lock);
     if (!grown)
@@ -58,14 +95,24 @@ bool ps_module_variables_touch(CUdeviceptr start, size_t bytes)
     return found;
 }
 
-/* Takes one variable of the module off the list. Returns false if the list has no more. */
-static bool take(const void *module, struct variable *taken)
+static bool is_of_holder(const struct variable *v, const void *holder)
+{
+    return v->holder[PS_VARIABLE_OF_MODULE] == holder || v->holder[PS_VARIABLE_OF_LIBRARY] == holder;
+}
+
+static bool is_in_context(const struct variable *v, const void *context)
+{
+    return v->context == context;
+}
+
+/* Takes one variable that goes off the list. Returns false if the list has no more. */
+static bool take(bool (*goes)(const struct variable *v, const void *with), const void *with, struct variable *taken)
 {
     bool found = false;
 
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < count && !found; i++) {
-        found = variables[i].module == module;
+        found = goes(&variables[i], with);
         if (!found)
             continue;
         *taken = variables[i];
@@ -76,10 +123,20 @@ static bool take(const void *module, struct variable *taken)
     return found;
 }
 
-void ps_module_variables_gone(const void *module)
+static void forget(bool (*goes)(const struct variable *v, const void *with), const void *with)
 {
     struct variable variable;
 
-    while (take(module, &variable))
+    while (with && take(goes, with, &variable))
         ps_pointer_tables_overwritten(variable.start, variable.bytes);
+}
+
+void ps_module_variables_gone(const void *holder)
+{
+    forget(is_of_holder, holder);
+}
+
+void ps_module_variables_context_ends(CUcontext context)
+{
+    forget(is_in_context, context);
 }

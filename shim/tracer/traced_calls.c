@@ -423,7 +423,7 @@ static void found_in_module(const cuModuleGetGlobal_v2_params *p)
     size_t bytes = p->bytes ? *p->bytes : 0;
 
     if (p->dptr && (bytes || (real && real(NULL, &bytes, p->hmod, p->name) == CUDA_SUCCESS)))
-        ps_module_variables_found(p->hmod, *p->dptr, bytes);
+        ps_module_variables_found(PS_VARIABLE_OF_MODULE, p->hmod, *p->dptr, bytes);
 }
 
 static void found_in_library(const cuLibraryGetGlobal_params *p)
@@ -432,7 +432,7 @@ static void found_in_library(const cuLibraryGetGlobal_params *p)
     size_t bytes = p->bytes ? *p->bytes : 0;
 
     if (p->dptr && (bytes || (real && real(NULL, &bytes, p->library, p->name) == CUDA_SUCCESS)))
-        ps_module_variables_found(p->library, *p->dptr, bytes);
+        ps_module_variables_found(PS_VARIABLE_OF_LIBRARY, p->library, *p->dptr, bytes);
 }
 
 /* Calls whose meaning shows when they are over. */

@@ -52,6 +52,7 @@ static const struct hostile_case cases[] = {
     {"tensor-map", case_tensor_map, "tensor maps by value and in device memory"},
     {"module-table", case_module_table, "a table in a variable of the module, which no parameter names"},
     {"module-table-graph", case_module_table_graph, "the same, read by a kernel of a graph"},
+    {"module-context", case_module_context, "the same in a second context, which then goes away"},
     {"table-captured", case_table_captured, "graphs that bring tables anew at each launch, and captures that bring none"},
     {"green-streams", case_green_streams, "spans on streams of a green context, which then goes away"},
     {"green-current", case_green_current, "memory that a green context allocates and uses"},

@@ -123,6 +123,30 @@ static void case_module_table_graph(void)
     check_and_free_spans(&set, "after tables in variables and graphs");
 }
 
+/*
+ * A table in a variable of a second context names the second half of the spans. The context is
+ * destroyed, and the launches behind that use the first half in turn.
+ */
+static void case_module_context(void)
+{
+    struct span_set set = new_span_set();
+    CUcontext second;
+    const uint32_t *table[8];
+
+    CHECK(cudaStreamSynchronize(set.stream));
+    for (size_t i = 0; i < 8; i++)
+        table[i] = set.span[span_count / 2 + i % (span_count / 2)];
+    DRIVER(cuCtxCreate_v4, &second, nullptr, 0, 0);
+    CHECK(cudaMemcpyToSymbol(spans_in_variable, table, sizeof(table)));
+    DRIVER(cuCtxDestroy_v2, second);
+    for (size_t turn = 0; turn < 8 * span_count; turn++) {
+        LAUNCH(set.stream, span_words(), add_to_words, set.span[turn % (span_count / 2)],
+               turn < 4 * span_count ? 1 : 0xffffffff, span_words());
+        CHECK(cudaStreamSynchronize(set.stream));
+    }
+    check_and_free_spans(&set, "after a context with a table in a variable");
+}
+
 /* ---- copies of tables in graphs ---- */
 
 /* Four spans of the turn, and their addresses in `table`. */

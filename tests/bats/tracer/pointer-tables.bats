@@ -15,7 +15,7 @@ setup() { helper_setup 60; requires sim samples jq; }
     while IFS=: read -r case budget guard tracer; do
         hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
         { goes_on && sound untouched && said_with_room && counted pointer_tables; } || { echo "$case under $budget, $guard, $tracer" >&2 && return 1; }
-    done < <(some_of 3 {pointer-table,long-table,freed-table,table-changes,table-fields,table-moves,table-graph,table-graph-memory,tensor-map,module-table,module-table-graph,table-captured}:{0,12MiB,24MiB,200MiB}:{host:hook,unmap:cupti})
+    done < <(some_of 3 {pointer-table,long-table,freed-table,table-changes,table-fields,table-moves,table-graph,table-graph-memory,tensor-map,module-table,module-table-graph,module-context,table-captured}:{0,12MiB,24MiB,200MiB}:{host:hook,unmap:cupti})
 }
 
 @test "every table is seen once, by either tracer, and none is forgotten too early" {
@@ -81,6 +81,17 @@ print(p.TABLES, next(row.report["pointer_tables"] for row in p.ROWS if row.name 
         equal 1 "$(grep -c 'a kernel is given host memory, .* maps every evicted span to its copy on the host' <<<"$output")" "lines about it"
         # Each span that can move is guarded, including those that are born in the step.
         [[ $words = *since* ]] || equal "$(grep -c '^s ' step)" "$(grep -c '^s .* guarded$' step)" "guarded spans"
+    done
+}
+
+@test "a context takes the tables in its variables along: launches behind its end do not bring their spans" {
+    local tracer
+    for tracer in cupti hook; do
+        hostile module-context PENSTOCK_TRACER=$tracer
+        { goes_on && sound untouched; } || return 1
+        equal 1 "$(report pointer_tables)" "tables"
+        # Each span may come back once for the launches, and once to be checked.
+        at_most 16 "$(report reloads)" "reloads"
     done
 }
 

@@ -354,9 +354,9 @@ static void test_in_variables(void)
     write_words(0, words, 3);
     EXPECT_U64(0, ps_pointer_tables_in_variables);
     EXPECT_U64(0, named_by_variables());
-    ps_module_variables_found(&module[0], DEVICE + 1024, 32);
-    ps_module_variables_found(&module[0], DEVICE + 1024, 32);
-    ps_module_variables_found(&module[1], DEVICE + 2048, 8);
+    ps_module_variables_found(PS_VARIABLE_OF_MODULE, &module[0], DEVICE + 1024, 32);
+    ps_module_variables_found(PS_VARIABLE_OF_MODULE, &module[0], DEVICE + 1024, 32);
+    ps_module_variables_found(PS_VARIABLE_OF_MODULE, &module[1], DEVICE + 2048, 8);
     EXPECT(!ps_module_variables_touch(DEVICE + 1016, 8));
     EXPECT(ps_module_variables_touch(DEVICE + 1016, 9));
     EXPECT(ps_module_variables_touch(DEVICE + 1055, 8));
@@ -383,9 +383,84 @@ static void test_in_variables(void)
     forget_all();
 }
 
+/* A look-up in the current context. */
+static CUcontext current;
+
+static CUresult CUDAAPI get_current(CUcontext *context)
+{
+    *context = current;
+    return CUDA_SUCCESS;
+}
+
+static void found(enum ps_variable_holder kind, const void *holder, uintptr_t context, CUdeviceptr start)
+{
+    current = (CUcontext)context;
+    ps_module_variables_found(kind, holder, start, 8);
+}
+
+/* A variable that a library and its module looked up goes with either. */
+static void test_two_holders(void)
+{
+    const uint64_t word = pointer(1);
+    static const int library, module, other;
+    const void *const goes[] = {&library, &module};
+
+    for (unsigned i = 0; i < 4; i++) {
+        found(PS_VARIABLE_OF_LIBRARY, &library, 1, DEVICE);
+        found(PS_VARIABLE_OF_MODULE, &module, 1, DEVICE);
+        if (i < 2)
+            found(PS_VARIABLE_OF_LIBRARY, &library, 1, DEVICE);
+        ps_pointer_tables_copied(DEVICE, &word, 8);
+        EXPECT_U64(1, ps_pointer_tables_in_variables);
+        ps_module_variables_gone(&other);
+        EXPECT_U64(1, ps_pointer_tables_in_variables);
+        ps_module_variables_gone(goes[i % 2]);
+        EXPECT_U64(0, ps_pointer_tables_in_variables);
+        EXPECT(!ps_module_variables_touch(DEVICE, 8));
+    }
+    forget_all();
+}
+
+/* A context takes its variables along, and leaves nothing that a later module could end. */
+static void test_contexts_of_variables(void)
+{
+    const uint64_t word = pointer(1);
+    static const int library, module, next;
+
+    found(PS_VARIABLE_OF_LIBRARY, &library, 1, DEVICE);
+    found(PS_VARIABLE_OF_LIBRARY, &library, 2, DEVICE + 64);
+    ps_pointer_tables_copied(DEVICE, &word, 8);
+    ps_pointer_tables_copied(DEVICE + 64, &word, 8);
+    ps_module_variables_context_ends((CUcontext)1);
+    EXPECT_U64(1, ps_pointer_tables_in_variables);
+    EXPECT(!ps_module_variables_touch(DEVICE, 8));
+    EXPECT(ps_module_variables_touch(DEVICE + 64, 8));
+    ps_module_variables_context_ends((CUcontext)2);
+    EXPECT_U64(0, ps_pointer_tables_in_variables);
+
+    /* Memory of the program lies there next, and another module has the handle. */
+    found(PS_VARIABLE_OF_MODULE, &module, 1, DEVICE);
+    ps_module_variables_context_ends((CUcontext)1);
+    ps_pointer_tables_copied(DEVICE, &word, 8);
+    EXPECT_U64(0, ps_pointer_tables_in_variables);
+    ps_module_variables_gone(&module);
+    EXPECT_U64(1 << 1, named_at(DEVICE));
+
+    /* An end that was not seen: another context has a variable there. */
+    found(PS_VARIABLE_OF_MODULE, &module, 1, DEVICE);
+    found(PS_VARIABLE_OF_LIBRARY, &next, 2, DEVICE);
+    ps_pointer_tables_copied(DEVICE, &word, 8);
+    ps_module_variables_gone(&module);
+    EXPECT_U64(1, ps_pointer_tables_in_variables);
+    ps_module_variables_gone(&next);
+    EXPECT_U64(0, ps_pointer_tables_in_variables);
+    forget_all();
+}
+
 int main(void)
 {
     make_reservation();
+    ps_cu.cuCtxGetCurrent = get_current;
     test_pointers_among_other_words();
     test_no_pointers_no_table();
     test_alignment();
@@ -396,6 +471,8 @@ int main(void)
     test_too_many_copied_on();
     test_too_many();
     test_in_variables();
+    test_two_holders();
+    test_contexts_of_variables();
     test_any_order();
     return expect_status();
 }

@@ -1,0 +1,12 @@
+#include "kernels/context_ends.h"
+
+#include "kernels/layouts.h"
+#include "kernels/module_variables.h"
+
+void ps_kernels_context_ends(CUcontext context)
+{
+    if (!context)
+        return;
+    ps_layouts_module_gone();
+    ps_module_variables_context_ends(context);
+}
