@@ -1,12 +1,15 @@
 #include "kernels/made_tables.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/counters.h"
 #include "base/ordering_rules.h"
 #include "cuda/driver.h"
+#include "cuda/green_contexts.h"
+#include "cuda/managed_context.h"
 #include "kernels/kernel_words.h"
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
@@ -41,14 +44,14 @@ struct look {
     bool taken;  /* a launch queues this look, or reads its result */
     bool queued; /* its copies are queued; `done` is the event behind them */
     CUevent done;
-    CUcontext context; /* of `done`, which only streams of this context can record */
+    CUcontext context; /* of `done`, which only streams of this context can record; NULL without it */
     struct record record;
     size_t bytes[PS_MADE_MEMORY]; /* copied bytes of each memory */
 };
 
 /*
  * A leaf, except that the lock of pointer_tables.c is taken with it held. May be taken with the
- * registry lock held. One driver call is made with it held, once: it registers the copies' memory.
+ * registry lock held. Driver calls are made with it held once, to register the copies' memory.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kernel kernels[KERNELS];
@@ -251,18 +254,23 @@ static void choose_memory(struct ps_made_launch *l, size_t *bytes)
     l->memories = kept;
 }
 
-/* [lock] */
+/*
+ * The memory is registered in the managed context, since it is no longer when that context ends.
+ * Penstock stands aside then. The launch's context may be another one, which ends earlier. [lock]
+ */
 static bool have_memory(void)
 {
     const size_t bytes = (size_t)LOOKS * PS_MADE_MEMORY * LOOKED;
 
     if (copied || has_failed)
         return copied;
+    struct ps_managed_context managed = ps_managed_context_enter();
     unsigned char *memory = ps_cu.cuMemHostRegister ? aligned_alloc(4096, bytes) : NULL;
     if (memory && ps_cu.cuMemHostRegister(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS)
         copied = memory;
     else
         free(memory);
+    ps_managed_context_leave(managed);
     has_failed = !copied;
     return copied;
 }
@@ -360,6 +368,40 @@ static void read_what_is_there(void)
         } else if (result != CUDA_ERROR_NOT_READY) {
             look->queued = false; /* the device is broken */
             atomic_fetch_sub_explicit(&looks_queued, 1, memory_order_relaxed);
+        }
+        pthread_mutex_unlock(&lock);
+    }
+}
+
+/* The context is a green one's primary, too: the green one ends with it. */
+static bool ends_with(const struct look *look, CUcontext context)
+{
+    return look->context == context || (look->context && ps_green_contexts_primary(look->context) == context);
+}
+
+/*
+ * Forgets the event of a look, and the look if it is under way. Returns false while another thread
+ * asks for the event. A launch under way in a context that ends is the program's own fault. [lock]
+ */
+static bool forget_event(struct look *look)
+{
+    if (look->taken)
+        return !look->queued;
+    atomic_fetch_sub_explicit(&looks_queued, look->queued, memory_order_relaxed);
+    look->queued = false;
+    look->done = NULL;
+    look->context = NULL;
+    return true;
+}
+
+void ps_made_tables_context_ends(CUcontext context)
+{
+    for (unsigned i = 0; context && i < LOOKS; i++) {
+        pthread_mutex_lock(&lock);
+        while (looks[i].context && ends_with(&looks[i], context) && !forget_event(&looks[i])) {
+            pthread_mutex_unlock(&lock);
+            sched_yield();
+            pthread_mutex_lock(&lock);
         }
         pthread_mutex_unlock(&lock);
     }

@@ -67,6 +67,12 @@ void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per
 void ps_made_tables_overwritten(CUdeviceptr to, size_t bytes);
 
 /*
+ * The program's context ends, and the events of its looks with it. Called before its end begins,
+ * unless that is known only afterwards.
+ */
+void ps_made_tables_context_ends(CUcontext context);
+
+/*
  * Returns whether a launch that may have made a table names the span, while its kernel is
  * undecided. [with the registry lock or without]
  */
