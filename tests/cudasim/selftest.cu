@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "selftest.h"
+#include "selftest_graphs.h"
 #include "selftest_mappings.h"
 #include "selftest_variables.h"
 
@@ -633,6 +634,7 @@ static void all_that_holds_anywhere(void)
     threads_work_side_by_side();
     graphs_replay_what_was_captured();
     branches_of_a_graph_keep_their_order();
+    test_graph_nodes();
     managed_memory_is_the_hosts_too();
     host_memory_may_be_the_devices_alone();
     memory_of_a_graph_is_there_from_its_launch_to_its_free();

@@ -150,22 +150,41 @@ CUgraphNode cudasim_node_of(const struct cudasim_node_list *nodes, CUgraphNode o
 /* ---- copies and fills ---- */
 
 /*
- * Reads a copy of one row between addresses. Returns false for any other copy, and for memory that
- * is not of the kind that the call names. [locked]
+ * Stores an end of a copy of the box: rows with `pitch`, in planes of `rows`. It begins at the
+ * offset x, y, z. Returns false if the rows or slices overlap.
+ */
+static bool read_end(uintptr_t base, const size_t offset[3], size_t pitch, size_t rows, const struct cudasim_box *box,
+                     struct cudasim_side *end)
+{
+    const size_t y = offset[1], z = offset[2];
+    if (box->height == 1 && box->depth == 1 && !y && !z)
+        pitch = box->width;
+    if (box->depth == 1 && !z)
+        rows = box->height;
+    if (pitch < box->width || rows < box->height)
+        return false;
+    *end = (struct cudasim_side){base + offset[0] + (z * rows + y) * pitch, pitch, rows * pitch};
+    return true;
+}
+
+/*
+ * Reads a copy between addresses. Returns false for arrays, and for memory that is not of the kind
+ * that the call names. [locked]
  */
 static bool read_copy(const CUDA_MEMCPY3D *params, struct cudasim_copy *copy)
 {
     const CUmemorytype array = CU_MEMORYTYPE_ARRAY;
-    if (!params || !params->WidthInBytes || params->Height > 1 || params->Depth > 1 || params->srcMemoryType == array ||
-        params->dstMemoryType == array)
+    if (!params || !params->WidthInBytes || params->srcMemoryType == array || params->dstMemoryType == array)
         return false;
     const uintptr_t to = params->dstMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)params->dstHost : params->dstDevice;
     const uintptr_t from = params->srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)params->srcHost : params->srcDevice;
+    const size_t to_offset[] = {params->dstXInBytes, params->dstY, params->dstZ};
+    const size_t from_offset[] = {params->srcXInBytes, params->srcY, params->srcZ};
     *copy = (struct cudasim_copy){
-        .box = {params->WidthInBytes, 1, 1},
-        .to = {to + params->dstXInBytes, params->WidthInBytes, params->WidthInBytes},
-        .from = {from + params->srcXInBytes, params->WidthInBytes, params->WidthInBytes},
-    };
+        .box = {params->WidthInBytes, params->Height ? params->Height : 1, params->Depth ? params->Depth : 1}};
+    if (!read_end(to, to_offset, params->dstPitch, params->dstHeight, &copy->box, &copy->to) ||
+        !read_end(from, from_offset, params->srcPitch, params->srcHeight, &copy->box, &copy->from))
+        return false;
     copy->direction = cudasim_direction_of(copy->to.address, copy->from.address);
     if (cudasim_look_at(to) == CUDASIM_LOOK_NOWHERE || cudasim_look_at(from) == CUDASIM_LOOK_NOWHERE)
         return false;
@@ -203,12 +222,20 @@ static CUresult set_operation(CUgraphNode node, struct cudasim_operation now, bo
     return CUDA_SUCCESS;
 }
 
+static bool is_one_row(const struct cudasim_copy *copy)
+{
+    return copy->box.height == 1 && copy->box.depth == 1;
+}
+
+/* Changes a copy. Without `anew` it must be of one row, as cuda.h demands for executable graphs. */
 static CUresult set_copy(CUgraphNode node, const CUDA_MEMCPY3D *params, bool anew)
 {
     if (!node || node->child || node->operation->kind != CUDASIM_OPERATION_COPY || node->operation->copy.staging)
         return CUDA_ERROR_INVALID_VALUE;
     struct cudasim_operation now = *node->operation;
-    return read_copy(params, &now.copy) ? set_operation(node, now, anew) : CUDA_ERROR_INVALID_VALUE;
+    if (!read_copy(params, &now.copy) || (!anew && (!is_one_row(&now.copy) || !is_one_row(&node->operation->copy))))
+        return CUDA_ERROR_INVALID_VALUE;
+    return set_operation(node, now, anew);
 }
 
 /* Changes a fill. Without `anew` its shape must stay, as cuda.h demands for executable graphs. */

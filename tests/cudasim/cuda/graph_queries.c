@@ -89,6 +89,12 @@ CUresult cudasim_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NO
     return CUDA_SUCCESS;
 }
 
+/* Returns the rows from plane to plane. */
+static size_t rows_of(const struct cudasim_side *side, const struct cudasim_box *box)
+{
+    return box->depth > 1 ? side->slice_pitch / side->pitch : box->height;
+}
+
 CUresult cudasim_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
 {
     if (!hNode || !nodeParams || hNode->operation->kind != CUDASIM_OPERATION_COPY)
@@ -98,11 +104,11 @@ CUresult cudasim_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *no
         .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
         .srcDevice = copy->from.address,
         .srcPitch = copy->from.pitch,
-        .srcHeight = copy->box.height,
+        .srcHeight = rows_of(&copy->from, &copy->box),
         .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
         .dstDevice = copy->to.address,
         .dstPitch = copy->to.pitch,
-        .dstHeight = copy->box.height,
+        .dstHeight = rows_of(&copy->to, &copy->box),
         .WidthInBytes = copy->box.width,
         .Height = copy->box.height,
         .Depth = copy->box.depth,

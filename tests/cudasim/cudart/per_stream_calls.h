@@ -248,6 +248,17 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t graph, cudaStream_t stream)
     return RUNTIME_RUN(cuGraphUpload(graph, stream));
 }
 
+_Static_assert(sizeof(cudaGraphInstantiateParams) == sizeof(CUDA_GRAPH_INSTANTIATE_PARAMS) &&
+                   offsetof(cudaGraphInstantiateParams, result_out) ==
+                       offsetof(CUDA_GRAPH_INSTANTIATE_PARAMS, result_out),
+               "parameters of instantiations differ");
+
+cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t *executable, cudaGraph_t graph,
+                                           cudaGraphInstantiateParams *parameters)
+{
+    return RUNTIME_RUN(cuGraphInstantiateWithParams(executable, graph, (void *)parameters));
+}
+
 /* --- driver entry points --- */
 
 /* No flag means: as the caller was compiled, which the name of this function says. */

@@ -101,6 +101,69 @@ static void copies_keep_their_kind(void)
     EXPECT_CUDA(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(executable, later, &info));
 }
 
+/* Two planes of three rows of 16 bytes, from the middle of one box to the middle of another. */
+static void copies_have_rows_and_planes(void)
+{
+    enum { PITCH = 64, ROWS = 8, PLANES = 4 };
+    open_device(&device);
+    CUdeviceptr from, to;
+    CUgraph graph;
+    CUgraphExec executable;
+    CUgraphNode node;
+    unsigned char host[PLANES][ROWS][PITCH];
+    unsigned wrong = 0;
+    EXPECT_OK(cuMemAlloc(&from, sizeof host));
+    EXPECT_OK(cuMemAlloc(&to, sizeof host));
+    for (unsigned i = 0; i < sizeof host; i++)
+        (&host[0][0][0])[i] = (unsigned char)(i * 7 / 3);
+    EXPECT_OK(cuMemcpyHtoD(from, host, sizeof host));
+    EXPECT_OK(cuMemsetD8(to, 0, sizeof host));
+    EXPECT_OK(cuGraphCreate(&graph, 0));
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = from,
+                          .srcXInBytes = 8,
+                          .srcY = 2,
+                          .srcZ = 1,
+                          .srcPitch = PITCH,
+                          .srcHeight = ROWS,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = to,
+                          .dstXInBytes = 4,
+                          .dstY = 1,
+                          .dstZ = 2,
+                          .dstPitch = PITCH,
+                          .dstHeight = ROWS,
+                          .WidthInBytes = 16,
+                          .Height = 3,
+                          .Depth = 2};
+    copy.dstHeight = 2;
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, NULL));
+    copy.dstHeight = ROWS;
+    copy.srcPitch = 15;
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, NULL));
+    copy.srcPitch = PITCH;
+    EXPECT_OK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, NULL));
+    CUDA_MEMCPY3D read;
+    EXPECT_OK(cuGraphMemcpyNodeGetParams(node, &read));
+    EXPECT_U64(from + ((1 * ROWS + 2) * PITCH + 8), read.srcDevice);
+    EXPECT_U64(ROWS, read.dstHeight);
+    EXPECT_OK(cuGraphInstantiate(&executable, graph, 0));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphExecMemcpyNodeSetParams(executable, node, &copy, device.context));
+    EXPECT_OK(cuGraphMemcpyNodeSetParams(node, &read)); /* what was returned says the same */
+    EXPECT_OK(cuGraphInstantiate(&executable, graph, 0));
+    EXPECT_OK(cuGraphLaunch(executable, NULL));
+    EXPECT_OK(cuCtxSynchronize());
+    unsigned char copied[PLANES][ROWS][PITCH];
+    EXPECT_OK(cuMemcpyDtoH(copied, to, sizeof copied));
+    for (unsigned z = 0; z < PLANES; z++)
+        for (unsigned y = 0; y < ROWS; y++)
+            for (unsigned x = 0; x < PITCH; x++) {
+                const bool inside = z >= 2 && y >= 1 && y < 4 && x >= 4 && x < 20;
+                wrong += copied[z][y][x] != (inside ? host[z - 1][y + 1][x + 4] : 0);
+            }
+    EXPECT_U64(0, wrong);
+}
+
 static void children_run_and_change(void)
 {
     open_device(&device);
@@ -295,6 +358,7 @@ static void a_capture_ends_with_its_stream(void)
 int main(void)
 {
     RUN_CASE(copies_keep_their_kind, "CUDASIM_GRANULARITY", "65536");
+    RUN_CASE(copies_have_rows_and_planes);
     RUN_CASE(children_run_and_change, "CUDASIM_GRANULARITY", "65536");
     RUN_CASE(a_kernel_launches_a_graph);
     RUN_CASE(the_legacy_stream_is_barred);
