@@ -533,6 +533,35 @@ static void branches_of_a_graph_keep_their_order(void)
     CHECK(cudaFree(right));
 }
 
+/* Only devices that share managed memory with the host at all times take prefetches and advice. */
+static void managed_memory_is_prefetched(float *managed)
+{
+    struct cudaMemLocation place = {cudaMemLocationTypeDevice, 0};
+    int concurrent = 0, where = -100, mostly = -100;
+
+    CHECK(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, 0));
+    if (!concurrent)
+        return;
+    CHECK(cudaMemAdvise(managed, BYTES, cudaMemAdviseSetReadMostly, place));
+    CHECK(cudaMemRangeGetAttribute(&mostly, sizeof(mostly), cudaMemRangeAttributeReadMostly, managed, BYTES));
+    EXPECT(mostly == 1);
+    CHECK(cudaMemAdvise(managed, BYTES, cudaMemAdviseUnsetReadMostly, place));
+    CHECK(cudaMemRangeGetAttribute(&where, sizeof(where), cudaMemRangeAttributeLastPrefetchLocation, managed, BYTES));
+    EXPECT(where == cudaInvalidDeviceId);
+    CHECK(cudaMemPrefetchAsync(managed, BYTES, place, 0, 0));
+    LAUNCH(0, ITEMS, fill, managed, 2.0f, ITEMS);
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaMemRangeGetAttribute(&where, sizeof(where), cudaMemRangeAttributeLastPrefetchLocation, managed, BYTES));
+    EXPECT(where == 0);
+    EXPECT(managed[0] == 2.0f && managed[ITEMS - 1] == 2.0f);
+    place.type = cudaMemLocationTypeHost;
+    CHECK(cudaMemPrefetchAsync(managed, BYTES, place, 0, 0));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaMemRangeGetAttribute(&where, sizeof(where), cudaMemRangeAttributeLastPrefetchLocation, managed, BYTES));
+    EXPECT(where == cudaCpuDeviceId);
+    EXPECT(managed[1] == 2.0f);
+}
+
 static void managed_memory_is_the_hosts_too(void)
 {
     struct cudaPointerAttributes attributes;
@@ -548,6 +577,7 @@ static void managed_memory_is_the_hosts_too(void)
     LAUNCH(0, ITEMS, saxpy, managed, managed, 1.0f, ITEMS);
     CHECK(cudaDeviceSynchronize());
     EXPECT(managed[7] == 10.0f && managed[8] == 6.0f);
+    managed_memory_is_prefetched(managed);
     CHECK(cudaFree(managed));
 }
 

@@ -94,7 +94,7 @@ sound() {
     local poison unmapped deadlocks lacking state left
     # One call of jq reads all keys, because this checks hundreds of runs.
     read -r poison unmapped deadlocks lacking state left < <(jq -er '[.poison_copied, .unmapped_accesses, .deadlocks, .not_supported_calls, .sticky_error,
-        (.leaks | .plain + .pooled + .pinned)] | if any(. == null) then error("a key is not there") else map(tostring) | join(" ") end' "$LEDGER") || {
+        (.leaks | .plain + .pooled + .pinned + .managed)] | if any(. == null) then error("a key is not there") else map(tostring) | join(" ") end' "$LEDGER") || {
         echo "$LEDGER: not written, or not as it should be" >&2
         return 1
     }

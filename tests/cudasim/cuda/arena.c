@@ -10,6 +10,7 @@
 #include "config.h"
 #include "guard.h"
 #include "ledger.h"
+#include "managed.h"
 #include "memory.h"
 
 /* ---- bytes held ---- */
@@ -27,15 +28,28 @@ size_t cudasim_device_free(int device)
     return bytes > used[device] ? bytes - used[device] : 0;
 }
 
-CUresult cudasim_device_take(int device, enum cudasim_account account, size_t bytes)
+static void take(int device, enum cudasim_account account, size_t bytes)
 {
-    requests++;
-    if (bytes > cudasim_device_free(device))
-        return CUDA_ERROR_OUT_OF_MEMORY;
     used[device] += bytes;
     cudasim_ledger_account(account, (int64_t)bytes);
     cudasim_ledger_account(CUDASIM_ACCOUNT_DEVICE, (int64_t)bytes);
+}
+
+CUresult cudasim_device_take(int device, enum cudasim_account account, size_t bytes)
+{
+    requests++;
+    if (bytes > cudasim_device_free(device) && !cudasim_managed_make_room(device, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    take(device, account, bytes);
     return CUDA_SUCCESS;
+}
+
+bool cudasim_device_take_pages(int device, size_t bytes)
+{
+    if (bytes > cudasim_device_free(device))
+        return false;
+    take(device, CUDASIM_ACCOUNT_MANAGED, bytes);
+    return true;
 }
 
 void cudasim_device_give(int device, enum cudasim_account account, size_t bytes)

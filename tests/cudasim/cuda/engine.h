@@ -180,6 +180,7 @@ enum cudasim_operation_kind {
     CUDASIM_OPERATION_CONDITIONAL,      /* stays its stream's head while a body runs (conditions.h) */
     CUDASIM_OPERATION_WRITE_VALUE,
     CUDASIM_OPERATION_WAIT_VALUE,
+    CUDASIM_OPERATION_PREFETCH, /* of managed memory; its pages move when it starts (managed.h) */
 };
 
 enum cudasim_direction {
@@ -260,6 +261,11 @@ struct cudasim_operation {
             unsigned int flags;
             bool wide; /* 64 bits */
         } word;
+        struct {
+            uintptr_t address;
+            size_t bytes;
+            int place; /* a device's number, or CU_DEVICE_CPU */
+        } prefetch;
     };
     TAILQ_ENTRY(cudasim_operation) link;
 };

@@ -249,10 +249,11 @@ static void write_accounts(FILE *file, const char *title, const int64_t *values)
 {
     fprintf(
         file,
-        "  \"%s\": {\"vmm\": %lld, \"plain\": %lld, \"pool\": %lld, \"device\": %lld, \"host_handles\": %lld, \"pinned\": %lld},\n",
+        "  \"%s\": {\"vmm\": %lld, \"plain\": %lld, \"pool\": %lld, \"device\": %lld, \"host_handles\": %lld, \"pinned\": %lld, \"managed\": %lld},\n",
         title, (long long)values[CUDASIM_ACCOUNT_VMM], (long long)values[CUDASIM_ACCOUNT_PLAIN],
         (long long)values[CUDASIM_ACCOUNT_POOL], (long long)values[CUDASIM_ACCOUNT_DEVICE],
-        (long long)values[CUDASIM_ACCOUNT_HOST_HANDLE], (long long)values[CUDASIM_ACCOUNT_PINNED]);
+        (long long)values[CUDASIM_ACCOUNT_HOST_HANDLE], (long long)values[CUDASIM_ACCOUNT_PINNED],
+        (long long)values[CUDASIM_ACCOUNT_MANAGED]);
 }
 
 static void write_bytes(FILE *file, const char *title, const uint64_t *values)
@@ -264,8 +265,8 @@ static void write_bytes(FILE *file, const char *title, const uint64_t *values)
 
 static void write_objects(FILE *file, const char *title, const long *left, const unsigned long *made)
 {
-    static const char *const names[] = {"handles", "mappings", "reservations", "events",    "streams",
-                                        "plain",   "pooled",   "pinned",       "registered"};
+    static const char *const names[] = {"handles", "mappings", "reservations", "events",     "streams",
+                                        "plain",   "pooled",   "pinned",       "registered", "managed"};
     fprintf(file, "  \"%s\": {", title);
     for (size_t i = 0; i < CUDASIM_OBJECT_COUNT; i++)
         fprintf(file, "%s\"%s\": %ld", i ? ", " : "", names[i], left ? left[i] : (long)made[i]);

@@ -24,6 +24,7 @@ enum cudasim_object {
     CUDASIM_OBJECT_POOLED,     /* cuMemAllocAsync */
     CUDASIM_OBJECT_PINNED,     /* cuMemHostAlloc */
     CUDASIM_OBJECT_REGISTERED, /* cuMemHostRegister */
+    CUDASIM_OBJECT_MANAGED,    /* cuMemAllocManaged */
     CUDASIM_OBJECT_COUNT,
 };
 
@@ -32,7 +33,8 @@ enum cudasim_account {
     CUDASIM_ACCOUNT_VMM,         /* device pages of handles */
     CUDASIM_ACCOUNT_PLAIN,       /* device bytes of cuMemAlloc */
     CUDASIM_ACCOUNT_POOL,        /* device bytes that pools hold, in use or not */
-    CUDASIM_ACCOUNT_DEVICE,      /* the three above together */
+    CUDASIM_ACCOUNT_MANAGED,     /* device bytes of managed pages that are there now */
+    CUDASIM_ACCOUNT_DEVICE,      /* the four above together */
     CUDASIM_ACCOUNT_HOST_HANDLE, /* host pages of handles */
     CUDASIM_ACCOUNT_PINNED,      /* cuMemHostAlloc and cuMemHostRegister */
     CUDASIM_ACCOUNT_COUNT,

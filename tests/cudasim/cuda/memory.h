@@ -32,7 +32,7 @@ enum cudasim_range_kind {
     CUDASIM_RANGE_PINNED,     /* cuMemHostAlloc */
     CUDASIM_RANGE_REGISTERED, /* cuMemHostRegister */
     CUDASIM_RANGE_MAPPED,     /* cuMemMap */
-    CUDASIM_RANGE_MANAGED,    /* cuMemAllocManaged: host memory that every device reaches */
+    CUDASIM_RANGE_MANAGED,    /* cuMemAllocManaged: bytes in host memory, which every device reaches */
     CUDASIM_RANGE_GLOBAL,     /* a variable of a module */
 };
 
@@ -46,7 +46,7 @@ struct cudasim_range {
     bool open;           /* of a mapping of host memory: cuMemSetAccess gave the processor access */
     unsigned int flags;  /* of cuMemHostAlloc or cuMemHostRegister; of a mapping, its CUmemAccess_flags */
     uint64_t id;         /* CU_POINTER_ATTRIBUTE_BUFFER_ID: unique to each allocation */
-    void *object;        /* a pool block, a handle, or a variable's context */
+    void *object;        /* a pool block, a handle, a variable's context, or a managed allocation */
 };
 
 /* Adds a range, which must not overlap another, and chooses its id. Returns 0 or -ENOMEM. */
@@ -71,10 +71,15 @@ enum cudasim_direction cudasim_direction_of(uintptr_t to, uintptr_t from);
 
 /* ---- bytes held ---- */
 
-/* Takes bytes of a device. Returns CUDA_ERROR_OUT_OF_MEMORY when fewer are left. */
+/*
+ * Takes bytes of a device. Managed pages leave it where they must. Returns CUDA_ERROR_OUT_OF_MEMORY
+ * when fewer bytes are left.
+ */
 CUresult cudasim_device_take(int device, enum cudasim_account account, size_t bytes);
 void cudasim_device_give(int device, enum cudasim_account account, size_t bytes);
 size_t cudasim_device_used(int device);
+/* The same for managed pages that come to the device: no request, and no other pages leave. */
+bool cudasim_device_take_pages(int device, size_t bytes);
 /*
  * Returns the bytes that this process could take now. Other processes hold some, and a limit may
  * apply.
@@ -98,7 +103,7 @@ uintptr_t cudasim_arena_take(size_t bytes);
 /* Makes the addresses inaccessible. They are reused as late as possible. */
 void cudasim_arena_give(uintptr_t base, size_t bytes);
 
-/* Frees every plain and pooled allocation of the device, which must be idle. */
+/* Frees every plain, pooled and managed allocation of the device, which must be idle. */
 void cudasim_release_allocations(int device);
 
 /* ---- pools ---- */

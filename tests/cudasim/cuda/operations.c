@@ -144,6 +144,7 @@ static void run_guarded(void *argument)
     case CUDASIM_OPERATION_EVENT_RECORD:
     case CUDASIM_OPERATION_EVENT_WAIT:
     case CUDASIM_OPERATION_GRAPH_ALLOC:
+    case CUDASIM_OPERATION_PREFETCH:
     case CUDASIM_OPERATION_CONDITIONAL: /* runs by cudasim_conditional_step */
         break;
     }

@@ -7,6 +7,7 @@
 #include "engine.h"
 #include "entries.h"
 #include "ledger.h"
+#include "managed.h"
 #include "memory.h"
 
 /* An allocation of cuMemAlloc counts as a multiple of these bytes. */
@@ -98,9 +99,19 @@ CUresult cudasim_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
     return result;
 }
 
-/* Frees a plain or pooled allocation at once. The device must be idle. */
+/* Returns whether cuMemFree frees memory of this kind. */
+static bool is_freed_here(enum cudasim_range_kind kind)
+{
+    return kind == CUDASIM_RANGE_PLAIN || kind == CUDASIM_RANGE_POOLED || kind == CUDASIM_RANGE_MANAGED;
+}
+
+/* Frees such an allocation at once. The device must be idle. */
 static void free_range(struct cudasim_range range)
 {
+    if (range.kind == CUDASIM_RANGE_MANAGED) {
+        cudasim_managed_free(range.object);
+        return;
+    }
     if (range.kind == CUDASIM_RANGE_POOLED) {
         cudasim_pool_free_now(range.base);
         return;
@@ -116,7 +127,7 @@ void cudasim_release_allocations(int device)
     const struct cudasim_range *range;
     for (uintptr_t at = 0; (range = cudasim_range_above(at));) {
         at = range->base + range->size;
-        if (range->device == device && (range->kind == CUDASIM_RANGE_PLAIN || range->kind == CUDASIM_RANGE_POOLED))
+        if (range->device == device && is_freed_here(range->kind))
             free_range(*range);
     }
     cudasim_pools_release_idle(device);
@@ -157,13 +168,16 @@ static size_t drop_pinned(uintptr_t base, enum cudasim_range_kind kind)
     return size;
 }
 
-static CUresult alloc_host(void **pp, size_t bytesize, enum cudasim_range_kind kind, unsigned int flags)
+CUresult cudasim_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 {
+    const unsigned int known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+    if (!pp || !bytesize || (Flags & ~known))
+        return CUDA_ERROR_INVALID_VALUE;
     void *memory = mmap(NULL, bytesize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     cudasim_lock();
-    CUresult result = add_pinned((uintptr_t)memory, bytesize, kind, flags);
+    CUresult result = add_pinned((uintptr_t)memory, bytesize, CUDASIM_RANGE_PINNED, Flags);
     cudasim_unlock();
     if (result == CUDA_SUCCESS)
         *pp = memory;
@@ -172,26 +186,19 @@ static CUresult alloc_host(void **pp, size_t bytesize, enum cudasim_range_kind k
     return result;
 }
 
-CUresult cudasim_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
-{
-    const unsigned int known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-    if (!pp || !bytesize || (Flags & ~known))
-        return CUDA_ERROR_INVALID_VALUE;
-    return alloc_host(pp, bytesize, CUDASIM_RANGE_PINNED, Flags);
-}
-
 CUresult cudasim_cuMemAllocHost_v2(void **pp, size_t bytesize)
 {
     return cudasim_cuMemHostAlloc(pp, bytesize, 0);
 }
 
-/* Frees host memory of the kind when the device is idle. */
-static CUresult free_host(void *p, enum cudasim_range_kind kind)
+CUresult cudasim_cuMemFreeHost(void *p)
 {
+    if (!p)
+        return CUDA_SUCCESS;
     CUcontext context = cudasim_context_root(cudasim_context_current());
     cudasim_lock();
     CUresult result = cudasim_wait_context(context);
-    size_t size = result == CUDA_SUCCESS ? drop_pinned((uintptr_t)p, kind) : 0;
+    size_t size = result == CUDA_SUCCESS ? drop_pinned((uintptr_t)p, CUDASIM_RANGE_PINNED) : 0;
     if (result == CUDA_SUCCESS && !size)
         result = CUDA_ERROR_INVALID_VALUE;
     cudasim_unlock();
@@ -200,78 +207,15 @@ static CUresult free_host(void *p, enum cudasim_range_kind kind)
     return result;
 }
 
-CUresult cudasim_cuMemFreeHost(void *p)
-{
-    return p ? free_host(p, CUDASIM_RANGE_PINNED) : CUDA_SUCCESS;
-}
-
-/* ---- managed memory ---- */
-
-static bool is_managed(CUdeviceptr address, size_t bytes)
-{
-    cudasim_lock();
-    const struct cudasim_range *range = cudasim_range_find((uintptr_t)address);
-    const bool inside = range && range->kind == CUDASIM_RANGE_MANAGED && address - range->base <= range->size &&
-                        bytes <= range->size - (address - range->base);
-    cudasim_unlock();
-    return inside;
-}
-
-/* It stays on the host and does not move: host and device read and write the same bytes. */
-CUresult cudasim_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
-{
-    void *memory;
-    if (!dptr || !bytesize || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = alloc_host(&memory, bytesize, CUDASIM_RANGE_MANAGED, flags);
-    if (result == CUDA_SUCCESS) {
-        cudasim_poison(memory, bytesize);
-        *dptr = (CUdeviceptr)(uintptr_t)memory;
-    }
-    return result;
-}
-
-/* A prefetch moves nothing here, but it has its place in the stream. */
-CUresult cudasim_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags,
-                                       CUstream hStream)
-{
-    (void)location;
-    if (!count || flags || !is_managed(devPtr, count))
-        return CUDA_ERROR_INVALID_VALUE;
-    struct cudasim_operation *marker = cudasim_operation_new(CUDASIM_OPERATION_MARKER);
-    if (!marker)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    marker->call = cudasim_call_name();
-    cudasim_lock();
-    CUstream stream = cudasim_stream_resolve(hStream);
-    CUresult result = CUDA_ERROR_INVALID_HANDLE;
-    if (stream)
-        result = cudasim_submit(marker, stream);
-    else
-        cudasim_operation_free(marker);
-    cudasim_unlock();
-    return result;
-}
-
-CUresult cudasim_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location)
-{
-    (void)advice;
-    (void)location;
-    return count && is_managed(devPtr, count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
 CUresult cudasim_cuMemFree_v2(CUdeviceptr dptr)
 {
     if (!dptr)
         return CUDA_SUCCESS;
-    if (is_managed(dptr, 0))
-        return free_host((void *)(uintptr_t)dptr, CUDASIM_RANGE_MANAGED);
     CUcontext context = cudasim_context_root(cudasim_context_current());
     uintptr_t base = (uintptr_t)dptr;
     cudasim_lock();
     const struct cudasim_range *range = cudasim_range_find(base);
-    bool ours =
-        range && range->base == base && (range->kind == CUDASIM_RANGE_PLAIN || range->kind == CUDASIM_RANGE_POOLED);
+    bool ours = range && range->base == base && is_freed_here(range->kind);
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     if (ours) {
         /* cuMemFree keeps its promise that everything issued before it is over. */

@@ -12,6 +12,7 @@
 #include "config.h"
 #include "engine.h"
 #include "kernels.h"
+#include "managed.h"
 #include "trace.h"
 
 enum mood {
@@ -179,6 +180,7 @@ static void start_operation(struct cudasim_operation *operation)
         operation->backwards = random_below(2) != 0;
     }
     cudasim_trace_operation("start", operation);
+    cudasim_managed_operation_starts(operation);
 }
 
 static void run_host_function(struct cudasim_operation *operation)

@@ -19,6 +19,7 @@
 #include "conditions.h"
 #include "config.h"
 #include "engine.h"
+#include "managed.h"
 #include "trace.h"
 
 /*
@@ -166,6 +167,7 @@ static void run_head(struct cudasim_operation *operation)
         wake_idle_streams(); /* the next operation of the hardware queue may start */
     if (!dropped) {
         cudasim_trace_operation("start", operation);
+        cudasim_managed_operation_starts(operation);
         cudasim_unlock();
         uint64_t start = cudasim_now_ns();
         uint64_t least = least_time(operation);

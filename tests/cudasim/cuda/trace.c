@@ -90,6 +90,10 @@ static void describe(const struct cudasim_operation *operation)
         fprintf(file, " %s-word=%#lx value=%#lx", operation->kind == CUDASIM_OPERATION_WAIT_VALUE ? "wait" : "write",
                 (unsigned long)operation->word.address, (unsigned long)operation->word.value);
         break;
+    case CUDASIM_OPERATION_PREFETCH:
+        fprintf(file, " prefetch=%#lx+%zu to=%d", (unsigned long)operation->prefetch.address, operation->prefetch.bytes,
+                operation->prefetch.place);
+        break;
     case CUDASIM_OPERATION_MARKER:
         fputs(" marker", file);
         break;

@@ -214,6 +214,36 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
     return cudaSuccess;
 }
 
+/* --- managed memory --- */
+
+/* The runtime's locations, advice and attributes of ranges are the driver's under other names. */
+_Static_assert((int)cudaMemLocationTypeHostNumaCurrent == (int)CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT &&
+                   (int)cudaMemAdviseUnsetAccessedBy == (int)CU_MEM_ADVISE_UNSET_ACCESSED_BY &&
+                   (int)cudaMemRangeAttributeLastPrefetchLocationId ==
+                       (int)CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID,
+               "names around managed memory differ");
+
+cudaError_t cudaMemAdvise(const void *pointer, size_t count, enum cudaMemoryAdvise advice,
+                          struct cudaMemLocation location)
+{
+    return RUNTIME_RUN(cuMemAdvise(cudasim_device_address(pointer), count, (CUmem_advise)advice,
+                                   (CUmemLocation){.type = (CUmemLocationType)location.type, .id = location.id}));
+}
+
+cudaError_t cudaMemRangeGetAttribute(void *data, size_t bytes, enum cudaMemRangeAttribute attribute,
+                                     const void *pointer, size_t count)
+{
+    return RUNTIME_RUN(
+        cuMemRangeGetAttribute(data, bytes, (CUmem_range_attribute)attribute, cudasim_device_address(pointer), count));
+}
+
+cudaError_t cudaMemRangeGetAttributes(void **data, size_t *bytes, enum cudaMemRangeAttribute *attributes,
+                                      size_t attribute_count, const void *pointer, size_t count)
+{
+    return RUNTIME_RUN(cuMemRangeGetAttributes(data, bytes, (CUmem_range_attribute *)(void *)attributes,
+                                               attribute_count, cudasim_device_address(pointer), count));
+}
+
 /* --- pools --- */
 
 /* The runtime's pool structures and attribute numbers are the driver's under other names. */

@@ -259,6 +259,13 @@ cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t *executable, cudaGrap
     return RUNTIME_RUN(cuGraphInstantiateWithParams(executable, graph, (void *)parameters));
 }
 
+cudaError_t cudaMemPrefetchAsync(const void *pointer, size_t count, struct cudaMemLocation location, unsigned int flags,
+                                 cudaStream_t stream)
+{
+    const CUmemLocation driver = {.type = (CUmemLocationType)location.type, .id = location.id};
+    return RUNTIME_RUN(cuMemPrefetchAsync(cudasim_device_address(pointer), count, driver, flags, stream));
+}
+
 /* --- driver entry points --- */
 
 /* No flag means: as the caller was compiled, which the name of this function says. */
