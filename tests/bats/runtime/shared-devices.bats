@@ -154,3 +154,75 @@ END
     CUDASIM_MEMORY=1000MiB CUDASIM_LIMIT=300MiB run_command doctor
     contains "$output" '^note: device 0: this process may use 300 MiB of it - '
 }
+
+@test "managed memory that moves to the device and back leaves spans right, takes no budget, and gives way" {
+    requires sim cc
+    build_probe beside_managed <<'END'
+enum { SPANS = 15 };
+static unsigned char *managed;
+static size_t managed_bytes;
+static cudaStream_t stream;
+
+static void prefetch(enum cudaMemLocationType type)
+{
+    CHECK(cudaMemPrefetchAsync(managed, managed_bytes, (struct cudaMemLocation){.type = type, .id = 0}, 0, stream));
+}
+
+/* `early`: the managed memory is on the device before the first span is made. */
+int main(int count, char **words)
+{
+    void *span[SPANS];
+    const int early = count > 1 && !strcmp(words[1], "early");
+
+    managed_bytes = 6 * span_size();
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaMallocManaged((void **)&managed, managed_bytes, cudaMemAttachGlobal));
+    memset(managed, 77, managed_bytes);
+    if (early) prefetch(cudaMemLocationTypeDevice);
+    CHECK(cudaStreamSynchronize(stream));
+    for (int i = 0; i < SPANS; i++) {
+        span[i] = new_span(i, stream);
+        if (i == 4) prefetch(cudaMemLocationTypeDevice);
+        if (i == 4) CHECK(cudaStreamSynchronize(stream));
+    }
+    EXPECT(managed[managed_bytes - 1] == 77);
+    for (int turn = 0; turn < 4; turn++) {
+        prefetch(turn % 2 ? cudaMemLocationTypeHost : cudaMemLocationTypeDevice);
+        for (int i = 0; i < SPANS; i++) {
+            unsigned char *part = managed + i % 6 * span_size();
+            CHECK(cudaMemcpyAsync(part, span[i], span_size(), cudaMemcpyDefault, stream));
+            CHECK(cudaMemsetAsync(span[i], 99, span_size(), stream));
+            CHECK(cudaMemcpyAsync(span[i], part, span_size(), cudaMemcpyDefault, stream));
+            CHECK(cudaStreamSynchronize(stream));
+            EXPECT(part[0] == i && part[span_size() - 1] == i);
+        }
+    }
+    for (int i = 0; i < SPANS; i++) EXPECT(holds(span[i], i, stream));
+    for (int i = 0; i < SPANS; i++) CHECK(cudaFree(span[i]));
+    CHECK(cudaFree(managed));
+    puts("ok");
+    return 0;
+}
+END
+    local when budget guard sched wanted
+    run_sim CUDASIM_MEMORY=128MiB PROBE_SPAN=$((4 * MIB)) ./beside_managed late
+    goes_on
+    for guard in host unmap; do
+        for sched in threads seeded; do
+            # Managed pages that are there first are memory in use, as other processes' memory is.
+            while read -r when budget wanted; do
+                run_penstock PENSTOCK_MIN_SPAN=2MiB PENSTOCK_BUDGET=$budget PENSTOCK_RESERVE=4MiB PENSTOCK_GUARD=$guard \
+                    PROBE_SPAN=$((4 * MIB)) CUDASIM_MEMORY=64MiB CUDASIM_SCHED=$sched CUDASIM_SEED=7 ./beside_managed $when
+                goes_on || { echo "$when, $budget, $guard, $sched" >&2 && return 1; }
+                sound
+                [ "$wanted" = 60 ] || counted evictions # all spans fit in 60 MiB
+                equal $((wanted * MIB)) "$(report budget_bytes)" "budget"
+                at_most $((wanted * MIB)) "$(report peak_resident_bytes)" "bytes held"
+                equal 0 "$(report pages_refused)" "refused pages"
+                equal $((24 * MIB)) "$(ledger peak.managed)" "managed bytes on the device at their peak"
+            done <<<"early auto 36
+late auto 60
+late 40MiB 40"
+        done
+    done
+}
