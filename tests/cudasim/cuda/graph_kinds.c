@@ -378,6 +378,8 @@ CUresult cudasim_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, con
     case CU_GRAPH_NODE_TYPE_HOST:
         return cudasim_cuGraphAddHostNode(phGraphNode, hGraph, d, n, &own.host);
     case CU_GRAPH_NODE_TYPE_GRAPH:
+        if (nodeParams->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE)
+            return cudasim_add_moved_child(phGraphNode, hGraph, d, n, nodeParams->graph.graph);
         return cudasim_cuGraphAddChildGraphNode(phGraphNode, hGraph, d, n, nodeParams->graph.graph);
     case CU_GRAPH_NODE_TYPE_EMPTY:
         return cudasim_cuGraphAddEmptyNode(phGraphNode, hGraph, d, n);

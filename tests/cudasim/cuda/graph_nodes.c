@@ -383,7 +383,7 @@ CUresult cudasim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, 
 CUresult cudasim_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                           size_t numDependencies, CUgraph childGraph)
 {
-    if (!phGraphNode || !hGraph || !childGraph)
+    if (!phGraphNode || !hGraph || !childGraph || childGraph->moved)
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
     CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -393,6 +393,35 @@ CUresult cudasim_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGra
         result = cudasim_node_add_child(hGraph, &childGraph->nodes);
     if (result == CUDA_SUCCESS)
         result = take_new_node(hGraph, dependencies, numDependencies, phGraphNode);
+    cudasim_unlock();
+    return result;
+}
+
+/* Returns whether `child` is the graph, or a child or body that stands somewhere in it. */
+static bool is_within(CUgraph child, CUgraph graph)
+{
+    CUgraphNode node;
+    CUgraph *inner;
+    bool within = child == graph;
+    TAILQ_FOREACH (node, &graph->nodes, link)
+        for (size_t count = cudasim_node_inner(node, &inner); count && !within; count--)
+            within = is_within(child, inner[count - 1]);
+    return within;
+}
+
+CUresult cudasim_add_moved_child(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                                 CUgraph child)
+{
+    if (!child || child->is_child || child->outer)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (!cudasim_nodes_may_be_copied(&child->nodes))
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    else if (!is_within(graph, child) && are_in(graph, dependencies, count) && cudasim_nodes_look_right(&child->nodes))
+        result = cudasim_node_move_child(graph, child);
+    if (result == CUDA_SUCCESS)
+        result = take_new_node(graph, dependencies, count, made);
     cudasim_unlock();
     return result;
 }

@@ -188,6 +188,23 @@ CUresult cudasim_nodes_clone(const struct cudasim_node_list *from, struct cudasi
     return CUDA_SUCCESS;
 }
 
+CUresult cudasim_node_move_child(CUgraph graph, CUgraph child)
+{
+    if (graph->restricted && !may_all_be_in_body(&child->nodes))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_MARKER);
+    if (!operation)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    operation->call = cudasim_call_name();
+    CUresult result = cudasim_node_add(graph, operation);
+    if (result != CUDA_SUCCESS)
+        return result;
+    child->is_child = child->moved = true;
+    child->restricted = graph->restricted;
+    TAILQ_LAST(&graph->nodes, cudasim_node_list)->child = child;
+    return CUDA_SUCCESS;
+}
+
 CUresult cudasim_node_add_child(CUgraph graph, const struct cudasim_node_list *nodes)
 {
     if (graph->restricted && !may_all_be_in_body(nodes))
@@ -244,7 +261,7 @@ CUresult cudasim_cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 
 CUresult cudasim_cuGraphDestroy(CUgraph hGraph)
 {
-    if (!hGraph || hGraph->outer) /* a body is its node's */
+    if (!hGraph || hGraph->outer || hGraph->moved) /* a body is its node's, and so is a moved child */
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
     cudasim_graph_free(hGraph);
@@ -276,7 +293,7 @@ CUresult cudasim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
                                      CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
     const bool by_kernels = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
     /* Nodes have no priorities here. */
-    if (!phGraphExec || !hGraph || hGraph->outer || (flags & ~taken) ||
+    if (!phGraphExec || !hGraph || hGraph->outer || hGraph->moved || (flags & ~taken) ||
         (by_kernels && (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)))
         return CUDA_ERROR_INVALID_VALUE;
     CUgraphExec made = calloc(1, sizeof *made);
@@ -335,7 +352,7 @@ CUresult cudasim_cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
  */
 CUresult cudasim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo)
 {
-    if (!hGraphExec || !hGraph || !resultInfo)
+    if (!hGraphExec || !hGraph || !resultInfo || hGraph->moved)
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
     CUresult result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;

@@ -60,6 +60,7 @@ struct CUgraph_st {
     CUgraph outer;   /* the graph of the conditional node whose body this is, or NULL */
     bool restricted; /* such a body, or a child in one: only some kinds of nodes may be in it */
     bool is_child;   /* a child's graph */
+    bool moved;      /* a child that was the program's graph; no call may take it for a graph of its own */
 };
 
 struct CUgraphExec_st {
@@ -80,6 +81,8 @@ CUresult cudasim_nodes_clone(const struct cudasim_node_list *from, struct cudasi
 CUresult cudasim_node_add(CUgraph graph, struct cudasim_operation *operation);
 /* Adds a node at the end whose child graph has copies of these nodes. */
 CUresult cudasim_node_add_child(CUgraph graph, const struct cudasim_node_list *nodes);
+/* The same, but the child is the program's graph itself. */
+CUresult cudasim_node_move_child(CUgraph graph, CUgraph child);
 /*
  * Adds a node behind its dependencies, nodes of the graph. Takes ownership of the operation, also
  * when it fails.
@@ -124,6 +127,9 @@ bool cudasim_nodes_may_be_copied(const struct cudasim_node_list *nodes);
  * bodies of a conditional node.
  */
 size_t cudasim_node_inner(CUgraphNode node, CUgraph **inner);
+/* Adds a child's node that takes the graph over. Without the device lock. */
+CUresult cudasim_add_moved_child(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                                 CUgraph child);
 /* Adds a conditional node, and stores its bodies in the parameters. Without the device lock. */
 CUresult cudasim_add_conditional_node(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                                       CUDA_CONDITIONAL_NODE_PARAMS *params);

@@ -460,6 +460,7 @@ static CUresult driver_node(const struct cudaGraphNodeParams *parameters, CUgrap
         return CUDA_SUCCESS;
     case cudaGraphNodeTypeGraph:
         driver->graph.graph = parameters->graph.graph;
+        driver->graph.ownership = (CUgraphChildGraphNodeOwnership)parameters->graph.ownership;
         return CUDA_SUCCESS;
     case cudaGraphNodeTypeEmpty:
         return CUDA_SUCCESS;

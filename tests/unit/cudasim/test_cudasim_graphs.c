@@ -198,6 +198,45 @@ static void children_run_and_change(void)
     EXPECT_CUDA(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecChildGraphNodeSetParams(executable, node, late));
 }
 
+/* The child is the program's graph itself. Its nodes are those of the executable graph. */
+static void a_child_is_moved(void)
+{
+    open_device(&device);
+    CUdeviceptr both = map_both(), a, b;
+    CUgraph graph, child, embedded, other;
+    CUgraphExec executable, alone;
+    CUgraphNode node, inner;
+    CUgraphExecUpdateResultInfo info;
+    EXPECT_OK(cuMemAlloc(&a, GRANULE));
+    EXPECT_OK(cuMemAlloc(&b, GRANULE));
+    EXPECT_OK(cuMemsetD32(both, 7, GRANULE_WORDS));
+    EXPECT_OK(cuGraphCreate(&graph, 0));
+    EXPECT_OK(cuGraphCreate(&other, 0));
+    EXPECT_OK(cuGraphCreate(&child, 0));
+    CUDA_MEMCPY3D copy = copy_of(a, both, CU_MEMORYTYPE_DEVICE);
+    EXPECT_OK(cuGraphAddMemcpyNode(&inner, child, NULL, 0, &copy, NULL));
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH};
+    params.graph.graph = child;
+    params.graph.ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&node, child, NULL, NULL, 0, &params));
+    EXPECT_OK(cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
+    EXPECT_OK(cuGraphChildGraphNodeGetGraph(node, &embedded));
+    EXPECT(embedded == child);
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&node, other, NULL, NULL, 0, &params));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphAddChildGraphNode(&node, other, NULL, 0, child));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiate(&alone, child, 0));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy(child));
+    EXPECT_OK(cuGraphInstantiate(&executable, graph, 0));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphExecUpdate(executable, child, &info));
+    EXPECT_OK(cuGraphLaunch(executable, NULL));
+    EXPECT_U64(7, first_word(a));
+    copy = copy_of(b, both, CU_MEMORYTYPE_DEVICE);
+    EXPECT_OK(cuGraphExecMemcpyNodeSetParams(executable, inner, &copy, NULL));
+    EXPECT_OK(cuGraphLaunch(executable, NULL));
+    EXPECT_U64(7, first_word(b));
+    EXPECT_OK(cuGraphDestroy(graph));
+}
+
 static CUgraphExec capture(CUdeviceptr memory, uint32_t value, CUgraphExec launched, unsigned long long flags)
 {
     static CUkernel launcher;
@@ -360,6 +399,7 @@ int main(void)
     RUN_CASE(copies_keep_their_kind, "CUDASIM_GRANULARITY", "65536");
     RUN_CASE(copies_have_rows_and_planes);
     RUN_CASE(children_run_and_change, "CUDASIM_GRANULARITY", "65536");
+    RUN_CASE(a_child_is_moved, "CUDASIM_GRANULARITY", "65536");
     RUN_CASE(a_kernel_launches_a_graph);
     RUN_CASE(the_legacy_stream_is_barred);
     RUN_CASE(a_capture_ends_with_its_stream);
