@@ -131,8 +131,8 @@ CUresult cudasim_context_open(CUcontext context, int device)
 }
 
 /*
- * Ends a context. Its streams' handles become invalid, and memory allocated on its device is given
- * back. Threads' own default streams stay, because each thread finds its own.
+ * Ends a context. Its streams' and events' handles become invalid, and memory allocated on its
+ * device is given back. Threads' own default streams stay, because each thread finds its own.
  */
 static void close_context(CUcontext context)
 {
@@ -155,6 +155,7 @@ static void close_context(CUcontext context)
     }
     context->legacy = NULL;
     cudasim_globals_end_context(context);
+    cudasim_events_end_context(context);
     if (context->primary)
         cudasim_green_contexts_end(context);
     if (context->primary)

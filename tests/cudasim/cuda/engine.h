@@ -358,6 +358,8 @@ CUstream cudasim_stream_bodies(CUstream stream);
 void cudasim_stream_drop_branches(CUstream stream);
 /* Drops one reference. After the last one the structure may become another event. */
 void cudasim_event_release(CUevent event);
+/* The context ends, and the handles of its events with it. Under the device lock. */
+void cudasim_events_end_context(CUcontext context);
 /* Returns the event of a handle, or NULL. */
 CUevent cudasim_event_of(CUevent handle);
 /*

@@ -87,6 +87,19 @@ CUresult cudasim_cuEventDestroy_v2(CUevent hEvent)
     return event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+void cudasim_events_end_context(CUcontext context)
+{
+    CUevent event, next;
+    for (event = LIST_FIRST(&used_events); event; event = next) {
+        next = LIST_NEXT(event, link);
+        if (event->context != context || !event->alive)
+            continue;
+        event->alive = false;
+        cudasim_event_release(event);
+        cudasim_ledger_object(CUDASIM_OBJECT_EVENT, -1);
+    }
+}
+
 struct cudasim_operation *cudasim_event_operation(enum cudasim_operation_kind kind, CUevent event)
 {
     struct cudasim_operation *operation = cudasim_operation_new(kind);

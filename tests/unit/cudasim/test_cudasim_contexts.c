@@ -1,4 +1,4 @@
-/* The simulated device: events of a whole context. */
+/* The simulated device: events of a whole context, and those that end with one. */
 #include "unit_device.h"
 #include "unit_words.h"
 
@@ -105,10 +105,31 @@ static void a_context_with_a_capture_is_not_recorded(void)
     EXPECT_OK(cuEventSynchronize(event));
 }
 
+/* An event is its context's: its handle is refused when that has ended, and another's is not. */
+static void events_end_with_their_context(void)
+{
+    open_device(&device);
+    CUcontext second, primary = current_context();
+    CUevent mine = new_event(), theirs;
+    EXPECT_OK(cuCtxCreate(&second, NULL, 0, 0));
+    EXPECT_OK(cuEventCreate(&theirs, CU_EVENT_DISABLE_TIMING));
+    EXPECT_OK(cuEventRecord(theirs, NULL));
+    EXPECT_OK(cuCtxDestroy(second));
+    EXPECT_OK(cuCtxSetCurrent(primary));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuEventQuery(theirs));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuEventDestroy(theirs));
+    EXPECT_OK(cuEventRecord(mine, NULL));
+    EXPECT_OK(cuEventSynchronize(mine));
+    EXPECT_OK(cuDevicePrimaryCtxReset(0));
+    EXPECT_OK(cuDevicePrimaryCtxRetain(&primary, 0));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuEventQuery(mine));
+}
+
 int main(void)
 {
     RUN_CASE(a_record_of_the_context_is_of_all_streams);
     RUN_CASE(a_wait_of_the_context_is_of_all_streams);
     RUN_CASE(a_context_with_a_capture_is_not_recorded);
+    RUN_CASE(events_end_with_their_context);
     return expect_status();
 }
