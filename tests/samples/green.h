@@ -18,7 +18,7 @@ template <typename Function> static inline Function driver_call(const char *name
     return reinterpret_cast<Function>(driver != nullptr ? dlsym(driver, name) : nullptr);
 }
 
-#define DRIVER(name, ...)                                                                                              \
+#define DRIVER_CALL(name, ...)                                                                                         \
     do {                                                                                                               \
         const auto call_ = driver_call<__typeof__(&name)>(#name);                                                      \
         const CUresult result_ = call_ != nullptr ? call_(__VA_ARGS__) : CUDA_ERROR_NOT_SUPPORTED;                     \
@@ -38,11 +38,11 @@ static inline CUgreenCtx new_green_context(CUcontext *context)
     unsigned groups = 1;
 
     CHECK(cudaFree(nullptr));
-    DRIVER(cuDeviceGetDevResource, 0, &all, CU_DEV_RESOURCE_TYPE_SM);
-    DRIVER(cuDevSmResourceSplitByCount, &part, &groups, &all, nullptr, 0, 8);
-    DRIVER(cuDevResourceGenerateDesc, &descriptor, &part, 1);
-    DRIVER(cuGreenCtxCreate, &green, descriptor, 0, CU_GREEN_CTX_DEFAULT_STREAM);
-    DRIVER(cuCtxFromGreenCtx, context, green);
+    DRIVER_CALL(cuDeviceGetDevResource, 0, &all, CU_DEV_RESOURCE_TYPE_SM);
+    DRIVER_CALL(cuDevSmResourceSplitByCount, &part, &groups, &all, nullptr, 0, 8);
+    DRIVER_CALL(cuDevResourceGenerateDesc, &descriptor, &part, 1);
+    DRIVER_CALL(cuGreenCtxCreate, &green, descriptor, 0, CU_GREEN_CTX_DEFAULT_STREAM);
+    DRIVER_CALL(cuCtxFromGreenCtx, context, green);
     return green;
 }
 

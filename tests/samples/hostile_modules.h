@@ -258,7 +258,7 @@ static void case_green_streams(void)
 
     CHECK(cudaStreamSynchronize(set.stream));
     for (auto &each : stream)
-        DRIVER(cuGreenCtxStreamCreate, &each, green, CU_STREAM_NON_BLOCKING, 0);
+        DRIVER_CALL(cuGreenCtxStreamCreate, &each, green, CU_STREAM_NON_BLOCKING, 0);
     for (size_t turn = 0; turn < span_count; turn++) {
         use_spans(&set, stream[turn % 2]);
         CHECK(cudaMallocAsync(&other, span_bytes, stream[turn % 2]));
@@ -271,7 +271,7 @@ static void case_green_streams(void)
     CHECK(cudaDeviceSynchronize());
     for (auto &each : stream)
         CHECK(cudaStreamDestroy(each));
-    DRIVER(cuGreenCtxDestroy, green);
+    DRIVER_CALL(cuGreenCtxDestroy, green);
     use_spans(&set, set.stream);
     check_and_free_spans(&set, "after green streams");
 }
@@ -291,30 +291,30 @@ static void green_is_current(bool first)
     CHECK(cudaMallocHost(&gate, sizeof(*gate)));
     *gate = 0;
     CHECK(cudaStreamCreateWithFlags(&ordinary, cudaStreamNonBlocking));
-    DRIVER(cuCtxPushCurrent_v2, context);
+    DRIVER_CALL(cuCtxPushCurrent_v2, context);
     struct span_set set = new_span_set();
     CHECK(cudaStreamSynchronize(set.stream));
     for (size_t turn = 0; turn < span_count; turn++) {
         use_spans(&set, nullptr);
-        DRIVER(cuCtxSynchronize);
+        DRIVER_CALL(cuCtxSynchronize);
         /* The other stream goes on only after the wait. */
-        DRIVER(cuStreamWaitValue32_v2, ordinary, reinterpret_cast<CUdeviceptr>(gate), static_cast<uint32_t>(turn + 1),
-               CU_STREAM_WAIT_VALUE_GEQ);
+        DRIVER_CALL(cuStreamWaitValue32_v2, ordinary, reinterpret_cast<CUdeviceptr>(gate),
+                    static_cast<uint32_t>(turn + 1), CU_STREAM_WAIT_VALUE_GEQ);
         LAUNCH(ordinary, span_words(), add_to_words, set.span[turn], 0, span_words());
-        DRIVER(cuCtxSynchronize);
+        DRIVER_CALL(cuCtxSynchronize);
         __atomic_store_n(gate, static_cast<uint32_t>(turn + 1), __ATOMIC_SEQ_CST);
         CHECK(cudaStreamSynchronize(ordinary));
         /* Its work is under way behind the wait, on spans that must stay meanwhile. */
         for (size_t i = 0; i < span_count / 2; i++)
             LAUNCH(ordinary, span_words(), add_to_words, set.span[i], 1, span_words());
-        DRIVER(cuCtxSynchronize);
+        DRIVER_CALL(cuCtxSynchronize);
         for (size_t i = span_count / 2; i < span_count; i++)
             LAUNCH(nullptr, span_words(), add_to_words, set.span[i], 1, span_words());
         CHECK(cudaStreamSynchronize(ordinary));
         for (auto each : set.span)
             if (each != nullptr)
                 LAUNCH(nullptr, span_words(), add_to_words, each, 0xffffffff, span_words());
-        DRIVER(cuCtxSynchronize);
+        DRIVER_CALL(cuCtxSynchronize);
         /* The runtime's wait is for the ordinary stream, too. */
         LAUNCH(ordinary, span_words(), add_to_words, set.span[turn], 0, span_words());
         CHECK(cudaDeviceSynchronize());
@@ -326,8 +326,8 @@ static void green_is_current(bool first)
     CHECK(cudaStreamDestroy(set.stream));
     use_spans(&set, nullptr);
     CHECK(cudaDeviceSynchronize());
-    DRIVER(cuCtxPopCurrent_v2, &popped);
-    DRIVER(cuGreenCtxDestroy, green);
+    DRIVER_CALL(cuCtxPopCurrent_v2, &popped);
+    DRIVER_CALL(cuGreenCtxDestroy, green);
     set.stream = ordinary;
     use_spans(&set, set.stream);
     check_and_free_spans(&set, "after the green context that allocated them");

@@ -158,10 +158,10 @@ static void case_device_wait_green(void)
     const CUgreenCtx green = new_green_context(&current);
 
     wait_for_device([](cudaStream_t) {
-        DRIVER(cuCtxSetCurrent, current);
+        DRIVER_CALL(cuCtxSetCurrent, current);
         return cudaDeviceSynchronize();
     });
-    DRIVER(cuGreenCtxDestroy, green);
+    DRIVER_CALL(cuGreenCtxDestroy, green);
 }
 
 static void case_stream_wait(void)
