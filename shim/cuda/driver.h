@@ -67,6 +67,7 @@
     PS_DRIVER_OPTIONAL(cuStreamIsCapturing)                                                                            \
     PS_DRIVER_OPTIONAL(cuStreamGetCaptureInfo)                                                                         \
     PS_DRIVER_OPTIONAL(cuGraphGetNodes)                                                                                \
+    PS_DRIVER_OPTIONAL(cuGraphGetEdges)                                                                                \
     PS_DRIVER_OPTIONAL(cuGraphNodeGetType)                                                                             \
     PS_DRIVER_OPTIONAL(cuGraphKernelNodeGetParams)                                                                     \
     PS_DRIVER_OPTIONAL(cuGraphKernelNodeGetAttribute)                                                                  \

@@ -140,8 +140,10 @@ static uint64_t launch_number(void)
     return atomic_load_explicit(&ps_registry.launch_number, memory_order_relaxed);
 }
 
+typedef void table_maker(CUdeviceptr to, size_t bytes, const struct ps_made_word *made, size_t n, uint64_t launch);
+
 /* [lock] */
-static void make_table(const struct kernel *k, const struct ps_made_launch *l, uint64_t when)
+static void make_table(const struct kernel *k, const struct ps_made_launch *l, uint64_t when, table_maker *make)
 {
     struct ps_made_word made[PS_MADE_SPANS];
 
@@ -149,7 +151,7 @@ static void make_table(const struct kernel *k, const struct ps_made_launch *l, u
         made[i] = (struct ps_made_word){l->span[i].address, l->span[i].place};
     for (unsigned i = 0; i < l->memories; i++)
         if (k->places >> l->memory[i].place & 1)
-            ps_pointer_tables_made(l->memory[i].address, k->bytes, made, l->spans, when);
+            make(l->memory[i].address, k->bytes, made, l->spans, when);
 }
 
 /* ---- launches whose kernel is undecided ---- */
@@ -173,7 +175,7 @@ static void decide(struct kernel *k, enum state state)
             continue;
         }
         if (state == MAKER)
-            make_table(k, &records[i].launch, records[i].when);
+            make_table(k, &records[i].launch, records[i].when, ps_pointer_tables_made);
         drop_record(i);
     }
 }
@@ -440,7 +442,7 @@ static bool queue_look(struct look *look, CUstream stream)
 /* ---- launches ---- */
 
 void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
-                          void **parameters, void **extra)
+                          void **parameters, void **extra, bool captured)
 {
     struct words words = {.launch = launch};
 
@@ -459,7 +461,7 @@ void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, co
         return;
     if (state == MAKER) {
         pthread_mutex_lock(&lock);
-        make_table(k, launch, launch_number());
+        make_table(k, launch, launch_number(), captured ? ps_pointer_tables_may_be_made : ps_pointer_tables_made);
         pthread_mutex_unlock(&lock);
         return;
     }
@@ -481,7 +483,7 @@ void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per
     if (k && state_of(k) == UNKNOWN && !launch->memories && ++k->asked >= ASKED_MAX && !k->looks)
         decide(k, MAKES_NONE);
     if (k && state_of(k) == MAKER && launch->memories)
-        make_table(k, launch, launch_number());
+        make_table(k, launch, launch_number(), ps_pointer_tables_made);
     if (k && state_of(k) == UNKNOWN && launch->memories && have_memory()) {
         look = take_look();
         struct record record = {.kernel = k, .launch = *launch, .when = launch_number()};

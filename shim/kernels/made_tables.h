@@ -52,10 +52,11 @@ struct ps_made_launch {
 
 /*
  * Called before a launch that is given spans and other addresses. If the kernel is a maker, its
- * table is known from here on.
+ * table is known from here on. `captured`: the launch runs with its graph, maybe often or never. So
+ * what was known of the table stays known, too.
  */
 void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
-                          void **parameters, void **extra);
+                          void **parameters, void **extra, bool captured);
 
 /*
  * Called after the launch was queued. `looks`: work may be queued behind the launch. It is false

@@ -25,7 +25,7 @@ struct run {
 struct table {
     CUdeviceptr start, end;
     CUdeviceptr from; /* the lowest address by which launches are given it */
-    CUdeviceptr base; /* of its allocation */
+    CUdeviceptr base; /* of its allocation, as far as known */
     bool in_variable; /* it reaches into a variable of a module */
     uint64_t used;    /* the value of `uses` when it was last named or written */
     size_t count;
@@ -42,6 +42,15 @@ struct ps_pointer_tables_extent ps_pointer_tables_extent;
 atomic_size_t ps_pointer_tables_in_variables;
 
 /* ---- the array; the lock is held ---- */
+
+/*
+ * Returns the multiple of PS_POINTER_TABLE_BLOCK at or below the address. The memory from there to
+ * the address belongs to one allocation.
+ */
+static CUdeviceptr begin_of_block(CUdeviceptr address)
+{
+    return address - address % PS_POINTER_TABLE_BLOCK;
+}
 
 static void publish(void)
 {
@@ -87,7 +96,7 @@ static struct memory memory_at(CUdeviceptr address)
 
 static void place_in(struct table *table, struct memory memory)
 {
-    table->base = memory.base ? memory.base : table->start;
+    table->base = memory.base ? memory.base : begin_of_block(table->start);
     table->from = table->base;
     if (!memory.is_small && table->start - table->base > PS_POINTER_TABLE_AHEAD)
         table->from = table->start - PS_POINTER_TABLE_AHEAD;
@@ -113,6 +122,39 @@ static void delete_at(size_t at)
     free(tables[at].run);
     count--;
     memmove(&tables[at], &tables[at + 1], (count - at) * sizeof *tables);
+}
+
+/*
+ * Forgets the words in [start, end) of a table. Its extent stays, because the words around are used
+ * through the same address. What a kernel made is one, and is forgotten as a whole only. Without
+ * memory the table names too much.
+ */
+static void forget_words(struct table *table, CUdeviceptr start, CUdeviceptr end)
+{
+    struct run *left = malloc((2 * table->count + 1) * sizeof *left);
+    size_t kept = 0;
+
+    if (!left)
+        return;
+    for (size_t i = 0; i < table->count; i++) {
+        const struct run run = table->run[i];
+        const bool is_before = run.first + 8 <= start, is_behind = run.last >= end;
+        if (run.last + 8 <= start || run.first >= end || (run.place && (is_before || is_behind))) {
+            left[kept++] = run;
+            continue;
+        }
+        if (is_before) {
+            left[kept] = run;
+            left[kept++].last = (start - 8) / 8 * 8;
+        }
+        if (is_behind) {
+            left[kept] = run;
+            left[kept++].first = (end + 7) / 8 * 8;
+        }
+    }
+    free(table->run);
+    table->run = left;
+    table->count = kept;
 }
 
 /* Keeps only the part of a table in [start, end). */
@@ -168,6 +210,19 @@ static bool split_off(size_t at, CUdeviceptr from)
     return true;
 }
 
+/* Forgets the words in the range. A table that has none left is forgotten. */
+static void forget_words_between(CUdeviceptr start, CUdeviceptr end)
+{
+    for (size_t at = first_behind(start); at < count && tables[at].start < end;) {
+        forget_words(&tables[at], start, end);
+        if (!tables[at].count || (tables[at].start >= start && tables[at].end <= end))
+            delete_at(at);
+        else
+            at++;
+    }
+}
+
+/* Takes the range out of all tables, so that another table can lie there. */
 static void forget_between(CUdeviceptr start, CUdeviceptr end)
 {
     size_t at = first_behind(start);
@@ -267,10 +322,12 @@ static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t 
  */
 static void put(CUdeviceptr to, size_t bytes, struct table *table)
 {
-    forget_between(to, to + bytes);
     if (table) {
+        forget_between(to, to + bytes);
         table->used = ++uses;
         insert(first_behind(to), table);
+    } else {
+        forget_words_between(to, to + bytes);
     }
     while (count > PS_POINTER_TABLES_MAX)
         forget_oldest();
@@ -302,6 +359,75 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
     write_over(to, bytes, table.count ? &table : NULL);
 }
 
+/* ---- words beside those that are known ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    const struct run *one = a, *other = b;
+
+    if (one->place != other->place)
+        return one->place > other->place ? 1 : -1;
+    return (one->named > other->named) - (one->named < other->named);
+}
+
+/* Makes one run of all that name the same unit for the same maker. So they stay few. */
+static void join_runs(struct table *table)
+{
+    size_t kept = 0;
+
+    qsort(table->run, table->count, sizeof *table->run, by_name);
+    for (size_t i = 1; i < table->count; i++) {
+        const struct run *next = &table->run[i];
+        struct run *last = &table->run[kept];
+        if (by_name(last, next) != 0) {
+            table->run[++kept] = *next;
+            continue;
+        }
+        last->first = next->first < last->first ? next->first : last->first;
+        last->last = next->last > last->last ? next->last : last->last;
+        last->launch = next->launch > last->launch ? next->launch : last->launch;
+    }
+    table->count = kept + 1;
+}
+
+/*
+ * Adds a table to those that it overlaps. They become one, which names all that each of them names.
+ * Takes over the table's runs. [locked]
+ */
+static void add(struct table *table)
+{
+    const size_t first = first_behind(table->start);
+    const CUdeviceptr end = table->end;
+    size_t total = table->count;
+
+    for (size_t at = first; at < count && tables[at].start < end; at++)
+        total += tables[at].count;
+    struct run *grown = realloc(table->run, total * sizeof *grown);
+    if (!grown) {
+        say_no_memory();
+        free(table->run);
+        return;
+    }
+    table->run = grown;
+    while (first < count && tables[first].start < end) {
+        const struct table *before = &tables[first];
+        memcpy(table->run + table->count, before->run, before->count * sizeof *before->run);
+        table->count += before->count;
+        table->start = before->start < table->start ? before->start : table->start;
+        table->end = before->end > table->end ? before->end : table->end;
+        table->from = before->from < table->from ? before->from : table->from;
+        table->base = before->base < table->base ? before->base : table->base;
+        table->in_variable |= before->in_variable;
+        delete_at(first);
+    }
+    join_runs(table);
+    table->used = ++uses;
+    insert(first, table);
+    while (count > PS_POINTER_TABLES_MAX)
+        forget_oldest();
+    publish();
+}
+
 void ps_pointer_tables_brought(CUdeviceptr to, const void *from, size_t bytes, bool keeps,
                                void (*name)(void *ctx, CUdeviceptr named), void *ctx)
 {
@@ -310,14 +436,21 @@ void ps_pointer_tables_brought(CUdeviceptr to, const void *from, size_t bytes, b
     struct table table = read_copy(to, from, bytes);
     for (size_t i = 0; i < table.count; i++)
         name(ctx, table.run[i].named);
-    if (!table.count || keeps) {
+    if (!table.count) {
         free(table.run);
         return;
     }
-    ps_made_tables_overwritten(to, bytes);
     table.in_variable = ps_module_variables_touch(to, bytes);
     place_in(&table, memory_at(to));
-    write_over(to, bytes, &table);
+    if (!keeps) {
+        ps_made_tables_overwritten(to, bytes);
+        write_over(to, bytes, &table);
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    ps_count(pointer_tables);
+    add(&table);
+    pthread_mutex_unlock(&lock);
 }
 
 static bool is_made_anew(const struct run *run, const struct ps_made_word *made, size_t n)
@@ -337,8 +470,8 @@ void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_w
     const struct table *before = at < count && tables[at].start == to ? &tables[at] : NULL;
     struct table table = {.start = to,
                           .end = to + bytes,
-                          .from = to,
-                          .base = to,
+                          .from = begin_of_block(to),
+                          .base = begin_of_block(to),
                           .in_variable = in_variable,
                           .run = malloc((n + (before ? before->count : 0)) * sizeof *table.run)};
     if (!table.run) {
@@ -354,6 +487,28 @@ void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_w
             table.run[table.count++] = before->run[i];
     ps_count(made_tables);
     put(to, bytes, &table);
+    pthread_mutex_unlock(&lock);
+}
+
+void ps_pointer_tables_may_be_made(CUdeviceptr to, size_t bytes, const struct ps_made_word *made, size_t n,
+                                   uint64_t launch)
+{
+    bytes = bytes < PS_POINTER_TABLE_MADE ? bytes : PS_POINTER_TABLE_MADE;
+    struct table table = {.start = to,
+                          .end = to + bytes,
+                          .from = begin_of_block(to),
+                          .base = begin_of_block(to),
+                          .in_variable = ps_module_variables_touch(to, bytes),
+                          .run = malloc(n * sizeof *table.run)};
+
+    if (!table.run) {
+        say_no_memory();
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        table.run[table.count++] = (struct run){to, to + bytes - 8, unit_of(made[i].named), made[i].place + 1, launch};
+    pthread_mutex_lock(&lock);
+    add(&table);
     pthread_mutex_unlock(&lock);
 }
 
@@ -395,11 +550,12 @@ static size_t gather_parts(CUdeviceptr from, size_t bytes, uint64_t shift, struc
     return n;
 }
 
-void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes)
+void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool keeps)
 {
     struct table *parts = NULL;
 
-    ps_made_tables_overwritten(to, bytes);
+    if (!keeps)
+        ps_made_tables_overwritten(to, bytes);
     if (!ps_pointer_tables_exist())
         return;
     const bool in_variable = ps_module_variables_touch(to, bytes);
@@ -410,14 +566,15 @@ void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes)
      * forgotten, because the target may overlap the source.
      */
     size_t n = (to - from) % 8 ? 0 : gather_parts(from, bytes, to - from, &parts);
-    forget_between(to, to + bytes);
+    if (!keeps)
+        forget_words_between(to, to + bytes);
     for (size_t i = 0; i < n; i++) {
         parts[i].in_variable = in_variable;
         place_in(&parts[i], memory);
-        parts[i].used = ++uses;
-        insert(first_behind(parts[i].start), &parts[i]);
-        while (count > PS_POINTER_TABLES_MAX)
-            forget_oldest();
+        if (keeps)
+            add(&parts[i]);
+        else
+            put(parts[i].start, parts[i].end - parts[i].start, &parts[i]);
     }
     publish();
     pthread_mutex_unlock(&lock);

@@ -7,9 +7,10 @@
  * A copy from the host is read when it begins. Every aligned 8-byte word that is an address in a
  * span is kept, with its place on the device. After a copy on the device, the words are kept for
  * both places. Words are forgotten when a later copy or fill writes over them, or their memory is
- * freed. After a free in stream order, they are forgotten at the next allocation there. Writes by
- * kernels are not seen. A table that a kernel overwrote names too much, which costs a reload and no
- * byte. Tables that kernels make are known through made_tables.h alone.
+ * freed. The words around are still used through the table's address. After a free in stream order,
+ * words are forgotten at the next allocation there. Writes by kernels are not seen. A table that a
+ * kernel overwrote names too much, which costs a reload and no byte. Tables that kernels make are
+ * known through made_tables.h alone.
  *
  * A table may lie in a variable of a module (module_variables.h). Which kernels read a variable is
  * unknown: no call tells the module of a variable that the runtime looked up. So each launch of a
@@ -48,6 +49,12 @@
 #define PS_POINTER_TABLE_LOOKED (256u << 10)
 
 /*
+ * No allocation begins between two multiples of this (cuMemAlloc; torch's blocks begin at multiples
+ * of 512). So words between them belong together.
+ */
+#define PS_POINTER_TABLE_BLOCK 256u
+
+/*
  * The largest table that a kernel makes, in bytes. And the most launches with spans between two
  * that make one together.
  */
@@ -77,8 +84,8 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes);
 
 /*
  * The same for a copy in a graph that is about to be launched. Calls `name` for an address in each
- * span that the words name. Without such words it does nothing. `keeps`: the table that is known
- * there stays, because the copy may not run.
+ * span that the words name. Without such words it does nothing. `keeps`: the words that are known
+ * there stay, too, because the copy may not run.
  */
 void ps_pointer_tables_brought(CUdeviceptr to, const void *from, size_t bytes, bool keeps,
                                void (*name)(void *ctx, CUdeviceptr named), void *ctx);
@@ -96,16 +103,22 @@ struct ps_made_word {
 void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_word *made, size_t n, uint64_t launch);
 
 /*
+ * The same for a launch that may come later, or never: all words that are known there stay known.
+ */
+void ps_pointer_tables_may_be_made(CUdeviceptr to, size_t bytes, const struct ps_made_word *made, size_t n,
+                                   uint64_t launch);
+
+/*
  * Unread bytes are about to be written there, or the memory is freed. Cheap while there are no
  * tables.
  */
 void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes);
 
 /*
- * `bytes` are about to be copied on the device: the source's tables count at the target, too. Cheap
- * while there are no tables.
+ * `bytes` are about to be copied on the device: the source's tables count at the target, too.
+ * `keeps`: as above. Cheap while there are no tables.
  */
-void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes);
+void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool keeps);
 
 /* Returns whether a table begins in, or reaches into, `bytes` from `address`. Cheap. */
 bool ps_pointer_tables_near(CUdeviceptr address, size_t bytes);

@@ -103,15 +103,14 @@ static void add_copy(struct ps_graph_needs *needs, const struct ps_graph_copy *c
 #define LOWEST_ADDRESS (1ull << 32)
 
 /*
- * A word that leads to no span may be the address of a pointer table, now or at a later launch.
- * Pointers are aligned.
+ * A word may be the address of a pointer table, now or at a later launch. A large table lies in a
+ * span. Pointers are aligned.
  */
 static void take_word(void *gathered, CUdeviceptr word, size_t bytes)
 {
     (void)bytes;
-    if (ps_address_is_a_spans(word))
-        take_address(gathered, word);
-    else if (word >= LOWEST_ADDRESS && word % sizeof(void *) == 0 && word >> 57 == 0)
+    take_address(gathered, word);
+    if (word >= LOWEST_ADDRESS && word % sizeof(void *) == 0 && word >> 57 == 0)
         add_word(gathered, word);
 }
 
@@ -130,7 +129,9 @@ void ps_graph_needs_kernel(struct ps_graph_needs *needs, const CUDA_KERNEL_NODE_
     CUfunction function = kernel->func ? kernel->func : (CUfunction)kernel->kern;
     const struct ps_layout *layout = function ? ps_layout_of(function) : NULL;
 
-    if (!function || !ps_kernel_words(layout, kernel->kernelParams, kernel->extra, take_word, needs, NULL)) {
+    /* All words, since tables lie anywhere. */
+    if (!function ||
+        !ps_kernel_words_between(0, UINT64_MAX, layout, kernel->kernelParams, kernel->extra, take_word, needs)) {
         needs->unknown = true;
         return;
     }

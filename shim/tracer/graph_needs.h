@@ -22,7 +22,7 @@ struct ps_graph_needs {
     size_t count, room;
     CUdeviceptr *address; /* one for each unit of the reservation */
     size_t words, words_room;
-    CUdeviceptr *word; /* outside the reservation */
+    CUdeviceptr *word;
     size_t copies, copies_room;
     struct ps_graph_copy *copy;
 };

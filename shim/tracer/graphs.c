@@ -12,6 +12,7 @@
 #include "residency/graph_pins.h"
 #include "tracer/graph_bodies.h"
 #include "tracer/graph_needs.h"
+#include "tracer/graph_order.h"
 #include "tracer/table_copies.h"
 
 /* Graphs in nodes of graphs; deeper ones are not followed. */
@@ -34,6 +35,7 @@ struct graph {
     bool launched_by_kernels;
     struct ps_graph_pins pins; /* empty unless launched_by_kernels */
     struct part whole;
+    bool has_strangers;        /* a node was changed that is unknown: it may be another one's new name */
     bool told;                 /* `all` is up to date */
     struct ps_graph_needs all; /* of `whole` and of all parts in it, in order */
 };
@@ -237,6 +239,19 @@ static CUgraphNode *nodes_of(CUgraph graph, size_t *count, bool *unknown)
     return nodes;
 }
 
+/* Returns whether the order of the nodes may matter, since several may have copies. */
+static bool has_copies(const CUgraphNode *nodes, size_t count)
+{
+    CUgraphNodeType type;
+    unsigned found = 0;
+
+    for (size_t i = 0; i < count && found < 2; i++)
+        found += ps_cu.cuGraphNodeGetType && ps_cu.cuGraphNodeGetType(nodes[i], &type) == CUDA_SUCCESS &&
+                 (type == CU_GRAPH_NODE_TYPE_MEMCPY || type == CU_GRAPH_NODE_TYPE_GRAPH ||
+                  type == CU_GRAPH_NODE_TYPE_CONDITIONAL);
+    return found > 1;
+}
+
 /*
  * Adds the graph's nodes to the part, which has no nodes yet. `is_sometimes`: the graph is in a
  * body of a conditional node.
@@ -251,6 +266,8 @@ static void take_graph(struct part *part, CUgraph graph, unsigned depth, bool is
         return;
     }
     CUgraphNode *nodes = nodes_of(graph, &count, &part->needs.unknown);
+    if (has_copies(nodes, count))
+        ps_graph_order(graph, nodes, count);
     if (count && !(part->inner = calloc(count, sizeof *part->inner))) {
         part->needs.unknown = true;
         count = 0;
@@ -299,13 +316,41 @@ static struct part *add_node(struct part *part, CUgraphNode node)
     return &grown[place];
 }
 
-/* Replaces what the part has by `found`, and keeps its node and the place of its copy. */
+/*
+ * Gives each copy in the part the place of the copy that it replaces. Both lists are in order.
+ * Copies beyond those have the last place.
+ */
+static void take_places(struct part *part, const struct ps_graph_needs *now, const struct ps_graph_needs *before)
+{
+    for (size_t i = 0; before->copies && i < part->needs.copies; i++) {
+        struct ps_graph_copy *copy = &part->needs.copy[i];
+        const size_t at = PS_LOWER_BOUND(now->copies, k, now->copy[k].order < copy->order);
+        const struct ps_graph_copy *its = &before->copy[at < before->copies ? at : before->copies - 1];
+        copy->order = its->order;
+        copy->is_sometimes = its->is_sometimes;
+    }
+    for (size_t i = 0; i < part->nodes; i++)
+        take_places(&part->inner[i], now, before);
+}
+
+static void keep_places(const struct part *part, struct part *found)
+{
+    struct ps_graph_needs before = {.count = 0}, now = {.count = 0};
+
+    add_part(&before, part);
+    add_part(&now, found);
+    ps_graph_needs_sort(&before);
+    ps_graph_needs_sort(&now);
+    take_places(found, &now, &before);
+    ps_graph_needs_free(&before);
+    ps_graph_needs_free(&now);
+}
+
+/* Replaces what the part has by `found`, and keeps its node and the places of its copies. */
 static void replace(struct part *part, struct part found)
 {
-    if (part->needs.copies && found.needs.copies) {
-        found.needs.copy[0].order = part->needs.copy[0].order;
-        found.needs.copy[0].is_sometimes = part->needs.copy[0].is_sometimes;
-    }
+    if (part->node && (found.needs.copies || found.nodes))
+        keep_places(part, &found);
     empty(part);
     found.node = part->node;
     *part = found;
@@ -441,10 +486,14 @@ static void changed(CUgraphExec executable, CUgraphNode node, struct part found)
     struct graph *g = *place_in(executables, executable);
     const bool launched_by_kernels = g && g->launched_by_kernels;
     struct part *part = g ? &g->whole : NULL;
-    if (g && node && !(part = find(&g->whole, node)))
+    if (g && node && !(part = find(&g->whole, node))) {
         part = add_node(&g->whole, node);
+        g->has_strangers = true;
+    }
     if (g && !part)
         g->whole.needs.unknown = true;
+    if (g && !node)
+        g->has_strangers = false;
     if (part)
         replace(part, found);
     if (g)
@@ -590,6 +639,8 @@ struct ps_graph_copy *ps_graph_copies(CUgraphExec executable, size_t *count, boo
     if (copies) {
         *count = g->all.copies;
         memcpy(copies, g->all.copy, *count * sizeof *copies);
+        for (size_t i = 0; i < *count; i++)
+            copies[i].is_sometimes |= g->has_strangers;
     }
     pthread_mutex_unlock(&lock);
     return copies;

@@ -39,7 +39,7 @@ static void bring(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool is_upload
     if (is_upload)
         ps_pointer_tables_copied(to, (const void *)from, bytes);
     else if (ps_pointer_tables_near(from, bytes) && !is_on_the_host(to, unknown_is))
-        ps_pointer_tables_moved(to, from, bytes);
+        ps_pointer_tables_moved(to, from, bytes, false);
     else
         ps_pointer_tables_overwritten(to, bytes);
 }
@@ -161,14 +161,12 @@ static void run_row(const struct ps_graph_copy *copy, CUdeviceptr to, CUdevicept
                     void (*name)(void *ctx, CUdeviceptr named), void *ctx)
 {
     const size_t bytes = copy->box.width;
-    const bool keeps = copy->is_sometimes && ps_pointer_tables_near(to, bytes);
 
     if (is_upload) {
-        ps_pointer_tables_brought(to, (const void *)from, bytes, keeps, name, ctx);
+        ps_pointer_tables_brought(to, (const void *)from, bytes, copy->is_sometimes, name, ctx);
     } else if (ps_pointer_tables_near(from, bytes)) {
         ps_pointer_tables_name_between(from, bytes, name, ctx);
-        if (!keeps)
-            ps_pointer_tables_moved(to, from, bytes);
+        ps_pointer_tables_moved(to, from, bytes, copy->is_sometimes);
     }
 }
 

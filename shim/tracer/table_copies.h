@@ -55,7 +55,7 @@ struct ps_graph_copy {
     struct ps_copy_box box;
     uint64_t order;    /* among the copies of its graph */
     bool is_upload;    /* its source was host memory when the graph was made */
-    bool is_sometimes; /* it is in a body of a conditional node */
+    bool is_sometimes; /* it may not run: it is in a body of a conditional node, or may be gone */
 };
 
 /* Returns whether the copy may write a table. If so, fills *out, except its order. */

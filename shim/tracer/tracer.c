@@ -366,7 +366,8 @@ void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameter
         const struct ps_other_words listed = others; /* `others` has no address outside this function */
         /* Before note_tables: a table that this kernel makes replaces the one that was there. */
         if ((has_lists || others.count) && !a->finds_none && (a->count || a->in_blocks.count))
-            ps_made_tables_begin(&a->made, function, layout, parameters, extra);
+            ps_made_tables_begin(&a->made, function, layout, parameters, extra,
+                                 ps_capture_has(a->handle, a->per_thread_default));
         note_tables(a, layout, parameters, extra);
         note_variables(a);
         note_use_of_graph_memory(a, layout, parameters, extra);

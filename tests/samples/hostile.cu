@@ -18,6 +18,8 @@
 
 #include "hostile_modules.h"
 
+#include "hostile_nodes.h"
+
 static const struct hostile_case cases[] = {
     {"interior-free", case_interior_free, "cudaFree of addresses inside an allocation"},
     {"unknown-free", case_unknown_free, "cudaFree of addresses that were never allocated, and of null"},
@@ -54,6 +56,11 @@ static const struct hostile_case cases[] = {
     {"module-table-graph", case_module_table_graph, "the same, read by a kernel of a graph"},
     {"module-context", case_module_context, "the same in a second context, which then goes away"},
     {"table-captured", case_table_captured, "graphs that bring tables anew at each launch, and captures that bring none"},
+    {"table-pieces", case_table_pieces, "tables of which a part is written anew, or never"},
+    {"table-nodes", case_table_nodes, "graphs whose copies bring and move tables, and are made in another order"},
+    {"table-graph-later", case_table_graph_later, "tables that are written when the graph that uses them is there"},
+    {"table-condition", case_table_condition, "tables that copies in conditional nodes bring"},
+    {"table-made-captured", case_table_made_captured, "kernels that write tables and are only captured"},
     {"green-streams", case_green_streams, "spans on streams of a green context, which then goes away"},
     {"green-current", case_green_current, "memory that a green context allocates and uses"},
     {"green-first", case_green_first, "the same, before any other memory"},

@@ -136,9 +136,9 @@ static void case_module_context(void)
     CHECK(cudaStreamSynchronize(set.stream));
     for (size_t i = 0; i < 8; i++)
         table[i] = set.span[span_count / 2 + i % (span_count / 2)];
-    DRIVER(cuCtxCreate_v4, &second, nullptr, 0, 0);
+    DRIVER_CALL(cuCtxCreate_v4, &second, nullptr, 0, 0);
     CHECK(cudaMemcpyToSymbol(spans_in_variable, table, sizeof(table)));
-    DRIVER(cuCtxDestroy_v2, second);
+    DRIVER_CALL(cuCtxDestroy_v2, second);
     for (size_t turn = 0; turn < 8 * span_count; turn++) {
         LAUNCH(set.stream, span_words(), add_to_words, set.span[turn % (span_count / 2)],
                turn < 4 * span_count ? 1 : 0xffffffff, span_words());

@@ -15,7 +15,17 @@ setup() { helper_setup 60; requires sim samples jq; }
     while IFS=: read -r case budget guard tracer; do
         hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
         { goes_on && sound untouched && said_with_room && counted pointer_tables; } || { echo "$case under $budget, $guard, $tracer" >&2 && return 1; }
-    done < <(some_of 3 {pointer-table,long-table,freed-table,table-changes,table-fields,table-moves,table-graph,table-graph-memory,tensor-map,module-table,module-table-graph,module-context,table-captured}:{0,12MiB,24MiB,200MiB}:{host:hook,unmap:cupti})
+    done < <(some_of 3 {pointer-table,long-table,freed-table,table-changes,table-fields,table-moves,table-graph,table-graph-memory,tensor-map,module-table,module-table-graph,module-context,table-captured,table-pieces,table-nodes,table-graph-later}:{0,12MiB,24MiB,200MiB}:{host:hook,unmap:cupti})
+}
+
+@test "work on a table that may not run leaves what is known of the table, and adds what it may write" {
+    local guard
+    for guard in host unmap auto; do
+        hostile table-made-captured PENSTOCK_BUDGET=12MiB PENSTOCK_GUARD=$guard
+        goes_on && counted made_tables || return 1
+        hostile table-condition PENSTOCK_BUDGET=12MiB PENSTOCK_GUARD=$guard
+        goes_on && counted pointer_tables || return 1
+    done
 }
 
 @test "every table is seen once, by either tracer, and none is forgotten too early" {

@@ -127,6 +127,7 @@ static void test_written_over(void)
     EXPECT_U64(1 << 1 | 1 << 5 | 1 << 3 | 1 << 4, named_at(DEVICE));
     EXPECT_U64(1 << 3 | 1 << 4, named_at(DEVICE + 16));
     ps_pointer_tables_overwritten(DEVICE, 8);
+    EXPECT_U64(1 << 5 | 1 << 3 | 1 << 4, named_at(DEVICE));
     EXPECT_U64(1 << 5 | 1 << 3 | 1 << 4, named_at(DEVICE + 8));
     ps_pointer_tables_overwritten(DEVICE + 24, 1);
     EXPECT_U64(1 << 5 | 1 << 3, named_at(DEVICE + 8));
@@ -138,7 +139,7 @@ static void test_written_over(void)
     EXPECT_U64(DEVICE, ps_pointer_tables_extent.start);
     ps_pointer_tables_overwritten(DEVICE + 16, 8);
     EXPECT_U64(1 << 2 | 1 << 4, named_at(DEVICE));
-    EXPECT_U64(1 << 4, named_at(DEVICE + 16));
+    EXPECT_U64(1 << 2 | 1 << 4, named_at(DEVICE + 16));
     forget_all();
 }
 
@@ -189,6 +190,63 @@ static void test_fields(void)
     ps_cu.cuMemGetAddressRange = NULL;
 }
 
+/* A program may fill a table in pieces, and write over words that are no pointers. */
+static void test_in_pieces(void)
+{
+    const uint64_t words[] = {7, pointer(1), pointer(2), pointer(3)};
+
+    /* A structure whose first word and third are written anew. */
+    write_words(0, words, 4);
+    ps_pointer_tables_overwritten(DEVICE, 8);
+    ps_pointer_tables_overwritten(DEVICE + 16, 8);
+    EXPECT_U64(1 << 1 | 1 << 3, named_at(DEVICE));
+    write_words(0, words, 1);
+    EXPECT_U64(1 << 1 | 1 << 3, named_at(DEVICE));
+    forget_all();
+    /* Only words behind the first ones are ever written. */
+    write_words(2, words + 2, 1);
+    write_words(9, words + 3, 1);
+    EXPECT_U64(1 << 2 | 1 << 3, named_at(DEVICE));
+    EXPECT_U64(DEVICE, ps_pointer_tables_extent.start);
+    /* Another allocation begins behind that. */
+    write_words(PS_POINTER_TABLE_BLOCK / 8 + 1, words + 1, 1);
+    EXPECT_U64(1 << 2 | 1 << 3, named_at(DEVICE));
+    EXPECT_U64(1 << 1, named_at(DEVICE + PS_POINTER_TABLE_BLOCK));
+    forget_all();
+    /* Every word is written anew, one after the other. */
+    write_words(0, words, 4);
+    for (unsigned i = 0; i < 4; i++)
+        ps_pointer_tables_overwritten(DEVICE + 8 * i, 8);
+    EXPECT(!ps_pointer_tables_exist());
+}
+
+static void note_nothing(void *ctx, CUdeviceptr address)
+{
+    (void)ctx, (void)address;
+}
+
+/* Work that may not run leaves what is known, and adds to it. */
+static void test_words_that_may_come(void)
+{
+    const struct ps_made_word made = {pointer(4), 1};
+    const uint64_t first[] = {pointer(1), pointer(2)}, second[] = {pointer(3), pointer(2)};
+
+    write_words(0, first, 2);
+    for (unsigned i = 0; i < 3; i++)
+        ps_pointer_tables_brought(DEVICE, second, sizeof second, true, note_nothing, NULL);
+    EXPECT_U64(1 << 1 | 1 << 2 | 1 << 3, named_at(DEVICE));
+    ps_pointer_tables_may_be_made(DEVICE, 8, &made, 1, 1);
+    EXPECT_U64(1 << 1 | 1 << 2 | 1 << 3 | 1 << 4, named_at(DEVICE));
+    ps_pointer_tables_brought(DEVICE, second, sizeof second, false, note_nothing, NULL);
+    EXPECT_U64(1 << 2 | 1 << 3, named_at(DEVICE));
+    /* The same on the device, between two tables. */
+    write_words(100, first, 2);
+    write_words(102, first, 1);
+    ps_pointer_tables_moved(DEVICE + 8 * 101, DEVICE, 16, true);
+    EXPECT_U64(1 << 1 | 1 << 2 | 1 << 3, named_at(DEVICE + 8 * 100));
+    forget_all();
+}
+
 /* Words that a copy on the device takes along are known in both places, each independently. */
 static void test_copied_on(void)
 {
@@ -197,18 +255,18 @@ static void test_copied_on(void)
 
     write_words(0, words, 5);
     ps_pointer_tables_copied(target, &other, 8);
-    ps_pointer_tables_moved(target, DEVICE + 8, 24); /* over what was known there */
+    ps_pointer_tables_moved(target, DEVICE + 8, 24, false); /* over what was known there */
     EXPECT_U64(1 << 2 | 1 << 3, named_at(target));
     EXPECT_U64(0, named_at(target + 24));
     ps_pointer_tables_overwritten(DEVICE + 8, 8);
     EXPECT_U64(1 << 2 | 1 << 3, named_at(target));
     ps_pointer_tables_overwritten(target, 24);
-    EXPECT_U64(1 << 3 | 1 << 4, named_at(DEVICE + 16));
+    EXPECT_U64(1 << 1 | 1 << 3 | 1 << 4, named_at(DEVICE + 16));
     forget_all();
     /* Two tables with a gap; each stays one. */
     write_words(0, words, 2);
     write_words(100, words + 3, 2);
-    ps_pointer_tables_moved(target, DEVICE, 8 * 102);
+    ps_pointer_tables_moved(target, DEVICE, 8 * 102, false);
     EXPECT_U64(1 << 1 | 1 << 2, named_at(target));
     EXPECT_U64(0, named_at(target + 8 * 50));
     EXPECT_U64(1 << 3 | 1 << 4, named_at(target + 8 * 100));
@@ -216,17 +274,17 @@ static void test_copied_on(void)
      * Not by whole words: these are no pointers at the target. Of the source nothing is known, so
      * the target's words are forgotten.
      */
-    ps_pointer_tables_moved(target + 4, DEVICE, 8);
+    ps_pointer_tables_moved(target + 4, DEVICE, 8, false);
     EXPECT_U64(0, named_at(target + 4));
-    ps_pointer_tables_moved(target + 8 * 100, DEVICE + 0x20000, 16);
+    ps_pointer_tables_moved(target + 8 * 100, DEVICE + 0x20000, 16, false);
     EXPECT_U64(0, named_at(target + 8 * 100));
     forget_all();
     /* Onto itself, further on. */
     write_words(0, words, 2);
-    ps_pointer_tables_moved(DEVICE + 8, DEVICE, 16);
+    ps_pointer_tables_moved(DEVICE + 8, DEVICE, 16, false);
     EXPECT_U64(1 << 1 | 1 << 2, named_at(DEVICE));
     EXPECT_U64(1 << 1 | 1 << 2, named_at(DEVICE + 8));
-    ps_pointer_tables_moved(DEVICE, DEVICE, 24);
+    ps_pointer_tables_moved(DEVICE, DEVICE, 24, false);
     EXPECT_U64(1 << 1 | 1 << 2, named_at(DEVICE));
     forget_all();
 }
@@ -270,7 +328,7 @@ static void test_too_many_copied_on(void)
 
     for (unsigned i = 0; i < PS_POINTER_TABLES_MAX; i++)
         ps_pointer_tables_copied(DEVICE + 64 * i, &one, sizeof one);
-    ps_pointer_tables_moved(target, DEVICE, 64 * PS_POINTER_TABLES_MAX);
+    ps_pointer_tables_moved(target, DEVICE, 64 * PS_POINTER_TABLES_MAX, false);
     EXPECT_U64(before + PS_POINTER_TABLES_MAX, ps_counters.pointer_tables_forgotten);
     EXPECT_U64(0, named_at(DEVICE));
     EXPECT_U64(2, named_at(target));
@@ -322,7 +380,7 @@ static void test_any_order(void)
         if (fills)
             ps_pointer_tables_overwritten(DEVICE + 8 * at, 8 * n);
         else if (moves)
-            ps_pointer_tables_moved(DEVICE + 8 * at, DEVICE + 8 * from, 8 * n);
+            ps_pointer_tables_moved(DEVICE + 8 * at, DEVICE + 8 * from, 8 * n, false);
         else
             write_words(at, words, n);
         uint64_t all = 0;
@@ -364,10 +422,10 @@ static void test_in_variables(void)
     ps_pointer_tables_copied(DEVICE + 1032, words + 1, 16); /* from the host, into the middle */
     EXPECT_U64(1, ps_pointer_tables_in_variables);
     EXPECT_U64(1 << 2 | 1 << 3, named_by_variables());
-    ps_pointer_tables_moved(DEVICE + 2048, DEVICE, 8); /* from another table */
+    ps_pointer_tables_moved(DEVICE + 2048, DEVICE, 8, false); /* from another table */
     EXPECT_U64(2, ps_pointer_tables_in_variables);
     EXPECT_U64(1 << 1 | 1 << 2 | 1 << 3, named_by_variables());
-    ps_pointer_tables_moved(DEVICE + 512, DEVICE + 1032, 8); /* away from one: a copy elsewhere */
+    ps_pointer_tables_moved(DEVICE + 512, DEVICE + 1032, 8, false); /* away from one: a copy elsewhere */
     EXPECT_U64(2, ps_pointer_tables_in_variables);
     ps_pointer_tables_made(DEVICE + 2048, 8, &made, 1, 1); /* by a kernel that is given its place */
     EXPECT_U64(1 << 4 | 1 << 2 | 1 << 3, named_by_variables());
@@ -466,6 +524,8 @@ int main(void)
     test_alignment();
     test_written_over();
     test_fields();
+    test_in_pieces();
+    test_words_that_may_come();
     test_copied_on();
     test_made();
     test_too_many_copied_on();
