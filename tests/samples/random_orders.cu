@@ -14,6 +14,9 @@
  *     branches   each program has graphs, with branches whose order matters
  *     gates      a stream is held now and then, until the host or another stream lets it go on
  *     ahead      work is queued before the work that it waits for (random_ahead.h)
+ *     tables     kernels use tensors through tables of every kind (random_tables.h)
+ *     nodes      graphs are made and changed node by node (random_nodes.h)
+ *     green      some streams of the first device are of green contexts
  *     kinds      streams have priorities, memory is of every kind and size, graphs are updated, and
  *                other work goes on between the nodes of a capture
  *     threads=N  N host threads (up to 4) have a program each, and give each other tensors
@@ -23,7 +26,7 @@
  * Prints "ok", or prints the failure and ends with 1. A program that is not over in time has
  * failed, too.
  */
-#include "random_program.h"
+#include "random_uses.h"
 
 #define USUAL_OPERATIONS 250
 
@@ -363,6 +366,14 @@ static void operate(struct random_program *program)
         queue_ahead(program, stream);
         return;
     }
+    if (mode.tables && device_here == 0 && one_in(program, 4)) {
+        work_with_pointers(program, stream);
+        return;
+    }
+    if (mode.nodes && device_here == 0 && one_in(program, 6)) {
+        work_with_plan(program, stream);
+        return;
+    }
     switch (below(program, 16)) {
     case 0:
     case 1:
@@ -413,6 +424,8 @@ static void run_step(struct random_program *program, uint64_t seed)
         operate(program);
     open_what_is_due(program, true);
     drop_graphs_and_tables(program);
+    if (mode.tables || mode.nodes)
+        drop_plans_and_entries(program);
     free_all_but(program, program->lasting);
 }
 
@@ -476,6 +489,8 @@ static void prepare(struct random_program *program)
     for (unsigned i = 0; i < 24; i++)
         memory->spare_buffers.push_back(new_host_buffer());
     prepare_tables(program, first);
+    if (mode.tables || mode.nodes)
+        prepare_pointers(program, first);
 }
 
 static void free_everything(struct random_program *program)
@@ -485,6 +500,8 @@ static void free_everything(struct random_program *program)
     free_all_but(program, 0);
     for (struct address_table &table : program->table)
         CHECK(cudaFree(table.device));
+    if (mode.tables || mode.nodes)
+        free_pointer_tables(&program->pointers);
     free_buffers(memory);
     for (size_t i = 0; i < memory->streams.all.size(); i++)
         if (is_own(&memory->streams.all[i]))
@@ -534,7 +551,9 @@ static bool read_word(const char *word)
     const struct {
         const char *name;
         bool *flag;
-    } flags[] = {{"branches", &mode.branches}, {"gates", &mode.gates}, {"ahead", &mode.ahead}, {"kinds", &all_kinds}};
+    } flags[] = {{"branches", &mode.branches}, {"gates", &mode.gates}, {"ahead", &mode.ahead},
+                 {"tables", &mode.tables},     {"nodes", &mode.nodes}, {"green", &green_streams},
+                 {"kinds", &all_kinds}};
     const struct {
         const char *name;
         unsigned long most, *number;
@@ -577,7 +596,7 @@ int main(int argc, char **argv)
     if (!read_arguments(argc, argv)) {
         fprintf(
             stderr,
-            "usage: %s SEED [OPERATIONS [STEPS [KIB]]] [masked=N] [branches] [gates] [ahead] [kinds] [threads=N] [devices=N] "
+            "usage: %s SEED [OPERATIONS [STEPS [KIB]]] [masked=N] [branches] [gates] [ahead] [tables] [nodes] [green] [kinds] [threads=N] [devices=N] "
             "[to=SEED]\n",
             argv[0]);
         return 2;
@@ -586,5 +605,6 @@ int main(int argc, char **argv)
     prepare_memory(mode.seed % 2 == 0);
     run_seeds(&mode.seed, mode.last_seed, run_programs);
     forget_memory();
+    destroy_green_contexts();
     return failures > 0;
 }

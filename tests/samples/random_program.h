@@ -5,7 +5,7 @@
 #ifndef PENSTOCK_SAMPLES_RANDOM_PROGRAM_H
 #define PENSTOCK_SAMPLES_RANDOM_PROGRAM_H
 
-#include "random_ahead.h"
+#include "random_nodes.h"
 
 #define MOST_GRAPHS 5
 #define GATE_OPERATIONS 12
@@ -14,7 +14,7 @@ static struct {
     unsigned long seed, operations, steps, kib;
     unsigned long last_seed, threads, devices;
     unsigned long reach; /* of masked tables, in launches; 0: no masked tables */
-    bool branches, gates, ahead;
+    bool branches, gates, ahead, tables, nodes, graphs_make;
 } mode;
 
 struct random_program {
@@ -23,6 +23,8 @@ struct random_program {
     struct random_streams lanes; /* of captures on the first device; none without `branches` */
     struct address_table table[TABLES];
     struct opener openers[MOST_AHEAD];
+    struct pointer_tables pointers; /* with `tables` or `nodes` */
+    std::vector<struct plan> plans;
     unsigned number; /* of the thread */
     size_t lasting;  /* the first `lasting` tensors outlive steps */
     size_t most;

@@ -14,11 +14,14 @@
 #include <random>
 #include <vector>
 
+#include "green.h"
 #include "orders.h"
 
 #define MOST_DEVICES 2
 
 static bool all_kinds; /* streams, memory and graphs are of all kinds, not only of the usual ones */
+
+static bool green_streams; /* some streams of the first device are of green contexts */
 
 enum stream_kind { NON_BLOCKING, BLOCKING, PER_THREAD, LEGACY };
 
@@ -49,6 +52,7 @@ struct random_stream {
     bool destroyed;
     order_clock clock;
     moment_ref end; /* of a destroyed stream */
+    bool green;
 };
 
 /* A piece of work, known by its number or by a moment after it. */
@@ -214,14 +218,45 @@ static inline struct work worked(struct random_streams *streams, int at)
     return {at, number, one_in(streams, 3) ? moment_on(streams, at) : nullptr};
 }
 
+/* ---- green contexts ---- */
+#define GREEN_CONTEXTS 2
+
+static std::mutex green_lock;
+static CUgreenCtx green_contexts[GREEN_CONTEXTS]; /* guarded by green_lock; made when first needed */
+
+static inline cudaStream_t new_green_stream(size_t number)
+{
+    const std::lock_guard<std::mutex> guard(green_lock);
+    cudaStream_t handle = nullptr;
+    CUcontext context;
+
+    if (green_contexts[number] == nullptr)
+        green_contexts[number] = new_green_context(&context);
+    DRIVER_CALL(cuGreenCtxStreamCreate, &handle, green_contexts[number], CU_STREAM_NON_BLOCKING, 0);
+    return handle;
+}
+
+static inline void destroy_green_contexts(void)
+{
+    for (CUgreenCtx &green : green_contexts) {
+        if (green != nullptr)
+            DRIVER_CALL(cuGreenCtxDestroy, green);
+        green = nullptr;
+    }
+}
+
 /* ---- streams that come and go ---- */
 
 /* Makes a stream of the thread's current device. */
 static inline int add_stream(struct random_streams *streams, enum stream_kind kind)
 {
     cudaStream_t handle = nullptr;
+    bool green = false;
 
-    if (kind == NON_BLOCKING || kind == BLOCKING) {
+    if (green_streams && kind == NON_BLOCKING && device_here == 0 && one_in(streams, 2)) {
+        handle = new_green_stream(below(streams, GREEN_CONTEXTS));
+        green = true;
+    } else if (kind == NON_BLOCKING || kind == BLOCKING) {
         const unsigned flags = kind == BLOCKING ? cudaStreamDefault : cudaStreamNonBlocking;
         int priority = 0, least, greatest;
 
@@ -235,7 +270,7 @@ static inline int add_stream(struct random_streams *streams, enum stream_kind ki
     } else if (all_kinds && one_in(streams, 2)) {
         handle = cudaStreamLegacy;
     }
-    streams->all.push_back({handle, kind, device_here, false, false, {}, nullptr});
+    streams->all.push_back({handle, kind, device_here, false, false, {}, nullptr, green});
     return static_cast<int>(streams->all.size()) - 1;
 }
 

@@ -123,7 +123,7 @@ several() {
 
 @test "without Penstock programs of all kinds are right, on two devices too" {
     local words
-    for words in 'kinds ahead gates' 'devices=2' 'kinds ahead threads=4 devices=2'; do
+    for words in 'kinds ahead gates' 'devices=2' 'kinds ahead threads=4 devices=2' 'tables nodes green kinds' 'tables nodes ahead gates'; do
         # shellcheck disable=SC2086 # words
         run_sim CUDASIM_GRANULARITY=4096 CUDASIM_SCHED=seeded CUDASIM_DEVICES=2 $PATIENT "$SAMPLES/random_orders" 1 $words to=12
         ended_with 0
@@ -141,6 +141,18 @@ several() {
     right 280000 40000 PENSTOCK_GUARD=unmap PENSTOCK_GRACE=4 PENSTOCK_TRACER=cupti PENSTOCK_POLICY=lru PENSTOCK_BUDGET=100KiB $PATIENT \
         CUDASIM_DEVICES=2 -- kinds devices=2 to=280006
     several 2 80 12 4 kinds
+}
+
+@test "new programs that use memory through tables of every kind are right" {
+    several 3 tables
+    several 2 80 8 tables kinds
+    several 2 tables threads=2
+}
+
+@test "new programs whose graphs are made and changed node by node are right, on streams of green contexts too" {
+    several 3 tables nodes
+    several 2 tables nodes green kinds
+    several 2 60 8 tables nodes green
 }
 
 @test "new programs that queue work before what it waits for don't hang while memory suffices" {
@@ -215,7 +227,7 @@ in_one_process() {
 
 @test "each word behind the seed leaves the number of operations as it is" {
     local word
-    for word in branches gates masked=4 threads=2; do
+    for word in branches gates masked=4 threads=2 tables nodes green; do
         run_sim CUDASIM_GRANULARITY=4096 "$SAMPLES/random_orders" 1 $word
         ended_with 0
         at_least 40 "$(ledger kernels_run)" "kernels, $word"
