@@ -17,6 +17,22 @@
 #include "residency/standing_in.h"
 #include "residency/stopwatch.h"
 
+static void hold(struct ps_span *span, const struct ps_access_kind *kind)
+{
+    if (kind->capturing)
+        ps_residency_hold_idly(span);
+    else
+        ps_residency_hold_one(span);
+}
+
+static void let_go(struct ps_span *span, const struct ps_access_kind *kind)
+{
+    if (kind->capturing)
+        ps_residency_let_go_idly(span);
+    else
+        ps_residency_let_go_one(span);
+}
+
 /*
  * The way of a launch, or of another call that names spans:
  *
@@ -49,7 +65,7 @@ uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream
         struct ps_span *span = spans[i];
         if (span->life != PS_LIFE_LIVE)
             continue;
-        ps_residency_hold_one(span);
+        hold(span, kind);
         ps_grace_begins_anew(span, &naming);
         if (!kind->keeps_no_address)
             atomic_store_explicit(&span->grace.known, true, memory_order_relaxed);
@@ -66,7 +82,7 @@ uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream
      */
     for (size_t i = freed = n; i < *count; i++)
         if (spans[i]->life != PS_LIFE_LIVE && spans[i]->freed.awaited_on == stream) {
-            ps_residency_hold_one(spans[i]);
+            hold(spans[i], kind);
             spans[freed++] = spans[i];
         }
     *count = freed;
@@ -118,7 +134,7 @@ void ps_access_end(struct ps_span *const *spans, size_t count, struct ps_stream 
     if (kind->capturing && !kind->is_kernel)
         ps_standing_in_end(spans, count, ps_residency_guard());
     for (size_t i = 0; i < count; i++)
-        ps_residency_let_go_one(spans[i]);
+        let_go(spans[i], kind);
     if (kind->is_kernel && !kind->capturing)
         ps_registry_launched(stream);
     if (kind->block_count && !kind->capturing)

@@ -227,6 +227,7 @@ static struct ps_span *new_structure(CUdeviceptr address, size_t bytes)
                                   .order.fence = span->order.fence,
                                   .number = span->number,
                                   .holds.launching = span->holds.launching,
+                                  .holds.idle = span->holds.idle,
                                   .access.launch = r->launch_number,
                                   .access.named = r->launch_number,
                                   .grace.since = r->launch_number};

@@ -53,7 +53,8 @@ struct ps_block;
 /* Holds: what keeps a span where it is. */
 struct ps_span_holds {
     uint32_t launching; /* launches and copies that name it, not queued yet: it is no victim */
-    /* A launch that is not queued yet will run on the slot: no reload until `launching` is 0. */
+    uint32_t idle;      /* those of them that queue no work: captured calls and the driver's looks */
+    /* A launch that is not queued yet will run on the slot: no reload until only idle holds are left. */
     bool on_slot;
     bool excluded; /* never a victim: PENSTOCK_RULES exclude it, or may do so later */
     /*

@@ -437,7 +437,7 @@ void ps_residency_end_access_to_all(struct ps_stream *stream)
         if (span->life != PS_LIFE_LIVE)
             continue;
         ps_uses_note(&span->order.uses, stream);
-        if (!span->holds.launching)
+        if (span->holds.launching <= span->holds.idle)
             span->holds.on_slot = false; /* the launch held it by `blind_launches` alone */
     }
     ps_registry.blind_launches--;

@@ -32,11 +32,29 @@ static inline void ps_residency_hold_one(struct ps_span *span)
 
 static inline void ps_residency_let_go_one(struct ps_span *span)
 {
-    if (!span->holds.launching || --span->holds.launching)
+    if (!span->holds.launching || --span->holds.launching > span->holds.idle)
         return;
     span->holds.on_slot = false;
     if (ps_budget.program_waits) /* helper threads look again by themselves */
         ps_registry_changed();
+}
+
+/*
+ * The same for a call that queues no work. It may wait until no launch will run on the slot any
+ * more. So its own hold must not keep the span there. [locked]
+ */
+static inline void ps_residency_hold_idly(struct ps_span *span)
+{
+    ps_residency_hold_one(span);
+    if (ps_ordering_rule(PIN_WHILE_LAUNCHING))
+        span->holds.idle++;
+}
+
+static inline void ps_residency_let_go_idly(struct ps_span *span)
+{
+    if (span->holds.idle)
+        span->holds.idle--;
+    ps_residency_let_go_one(span);
 }
 
 /*

@@ -380,11 +380,11 @@ static bool make_pages_for_all(struct ps_span *const *spans, size_t count, bool 
  */
 static bool make_pages_from_their_own(struct ps_span *const *spans, size_t count)
 {
-    for (size_t i = 0; i < count && ps_ordering_rule(PIN_WHILE_LAUNCHING); i++)
-        spans[i]->holds.launching--;
+    for (size_t i = 0; i < count; i++)
+        ps_residency_let_go_idly(spans[i]);
     make_pages_for_all(spans, count, false);
-    for (size_t i = 0; i < count && ps_ordering_rule(PIN_WHILE_LAUNCHING); i++)
-        spans[i]->holds.launching++;
+    for (size_t i = 0; i < count; i++)
+        ps_residency_hold_idly(spans[i]);
     for (size_t i = 0; i < count; i++) {
         while (spans[i]->busy)
             ps_registry_wait_changed(1000000u);

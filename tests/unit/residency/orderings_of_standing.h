@@ -304,6 +304,48 @@ static void look_in_grace(void)
     expect_read(3);
 }
 
+static void *launch_blindly(void *span)
+{
+    unsigned held = 0;
+
+    ps_residency_begin_access_to_all(beside.stream);
+    atomic_store(&has_begun, true);
+    while (!held) {
+        usleep(1000);
+        ps_registry_lock();
+        held = ((struct ps_span *)span)->holds.launching;
+        ps_registry_unlock();
+    }
+    ps_residency_end_access_to_all(beside.stream);
+    return NULL;
+}
+
+/*
+ * The driver looks at a span that a launch without known spans has led to its slot. The look waits
+ * for the end of that launch, and then finds the slot free.
+ */
+static void look_beside_blind_launch(void)
+{
+    static const struct ps_access_kind look = {.keeps_no_address = true, .capturing = true, .only_looked = true};
+    struct ps_span *span = ps_address_span(left_in_its_grace(3));
+    pthread_t thread;
+    size_t count = 1;
+
+    beside.stream = new_stream();
+    ps_grace_launch_ends(stream, ps_grace_launch_begins(stream));
+    const int created = pthread_create(&thread, NULL, launch_blindly, span);
+    while (!created && !atomic_load(&has_begun))
+        usleep(1000);
+    ps_access_begin(&span, &count, stream, &look);
+    EXPECT(span->stand_ins.mapped);
+    ps_access_end(&span, count, stream, &look, PS_LAUNCH_NOT_LEARNT);
+    EXPECT_U64(0, span->holds.launching);
+    EXPECT_U64(0, span->holds.idle);
+    EXPECT(!span->holds.on_slot);
+    if (EXPECT_INT(0, created))
+        pthread_join(thread, NULL);
+}
+
 /* ---- behind a gate ---- */
 
 typedef CUresult (*wait_value)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags);

@@ -608,6 +608,7 @@ static const struct {
     {"born-beside-standing", 3, MANY, born_beside_standing},
     {"look-behind-gate", 2, MANY, look_behind_gate},
     {"look-in-grace", 2, MANY, look_in_grace},
+    {"look-beside-blind", 2, MANY, look_beside_blind_launch},
     {"held-up-by-return", 2, MANY, held_up_by_what_comes_back},
     {"reloads-of-two-streams", 2, MANY, reloads_of_two_streams},
     {"second-stream-waits", 2, MANY, second_stream_while_waiting},
