@@ -54,7 +54,7 @@ struct ps_block;
 struct ps_span_holds {
     uint32_t launching; /* launches and copies that name it, not queued yet: it is no victim */
     uint32_t idle;      /* those of them that queue no work: captured calls and the driver's looks */
-    /* A launch that is not queued yet will run on the slot: no reload until only idle holds are left. */
+    /* A launch that is not queued yet will run on the slot: no reload while there are others. */
     bool on_slot;
     bool excluded; /* never a victim: PENSTOCK_RULES exclude it, or may do so later */
     /*

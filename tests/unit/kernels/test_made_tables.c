@@ -165,7 +165,7 @@ static void launch(uintptr_t kernel)
 
     layout->count = 2;
     layout->size[0] = layout->size[1] = 8;
-    ps_made_tables_begin(&made, (CUfunction)kernel, layout, parameters, NULL);
+    ps_made_tables_begin(&made, (CUfunction)kernel, layout, parameters, NULL, false);
     ps_made_tables_end(&made, NULL, false, true);
     free(layout);
 }

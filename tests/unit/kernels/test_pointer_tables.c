@@ -170,10 +170,10 @@ static void test_fields(void)
     EXPECT_U64(1 << 3, named_at(DEVICE + 512));
     EXPECT_U64(DEVICE, ps_pointer_tables_extent.start);
     EXPECT_U64(512 + 16, ps_pointer_tables_extent.bytes);
-    ps_pointer_tables_moved(target, DEVICE, 512);
+    ps_pointer_tables_moved(target, DEVICE, 512, false);
     EXPECT_U64(1 << 1 | 1 << 2, named_at(target));
     EXPECT_U64(1 << 2, named_at(target + 16));
-    ps_pointer_tables_moved(target + 256, DEVICE + 24, 8);
+    ps_pointer_tables_moved(target + 256, DEVICE + 24, 8, false);
     EXPECT_U64(1 << 2, named_at(target + 32));
     ps_pointer_tables_overwritten(DEVICE + 8, 8);
     EXPECT_U64(1 << 2, named_at(DEVICE));
