@@ -277,7 +277,7 @@ static bool add_word(struct table *table, size_t *room, CUdeviceptr place, CUdev
     CUdeviceptr named = unit_of(word);
     struct run *last = table->count ? &table->run[table->count - 1] : NULL;
 
-    if (last && last->named == named) {
+    if (last && last->named == named && last->last + 8 == place) {
         last->last = place;
         return true;
     }
