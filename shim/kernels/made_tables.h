@@ -14,9 +14,9 @@
  * maker.
  *
  * Some tables stay unknown. A maker's first launches may make none. A kernel may be given the
- * addresses in disguise or in memory. Graphs may make tables, and some were made before tracing
- * began. Under the guard `host` their spans are found in their slots, and `penstock verify` names
- * them.
+ * addresses in disguise or in memory. A kernel that is given an index writes one entry, and is
+ * taken to replace the table. Graphs may make tables, and some were made before tracing began.
+ * Under the guard `host` their spans are found in their slots, and `penstock verify` names them.
  *
  * Two clocks: the copy stands behind the launch on the program's stream. Later writes to that
  * memory and its free stand there too. So the copy reads memory that the program still has. The

@@ -143,16 +143,22 @@ void ps_graph_needs_kernel(struct ps_graph_needs *needs, const CUDA_KERNEL_NODE_
                                 kernel->extra, take_table, needs);
 }
 
+uint64_t ps_graph_needs_places(uint64_t count)
+{
+    static atomic_uint_fast64_t next;
+
+    return atomic_fetch_add(&next, count);
+}
+
 void ps_graph_needs_copy(struct ps_graph_needs *needs, const CUDA_MEMCPY3D *copy, bool is_sometimes)
 {
-    static atomic_uint_fast64_t order;
     struct ps_graph_copy its;
 
     ps_graph_needs_address(needs, copy->dstDevice);
     ps_graph_needs_address(needs, copy->srcDevice);
     if (!ps_graph_copy_of(copy, is_sometimes, &its))
         return;
-    its.order = atomic_fetch_add(&order, 1);
+    its.order = ps_graph_needs_places(1);
     add_copy(needs, &its);
 }
 

@@ -13,6 +13,7 @@
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct ps_graph_copy;
 
@@ -33,6 +34,9 @@ void ps_graph_needs_kernel(struct ps_graph_needs *needs, const CUDA_KERNEL_NODE_
 void ps_graph_needs_values(struct ps_graph_needs *needs, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values);
 /* `is_sometimes`: the copy is in a body of a conditional node. */
 void ps_graph_needs_copy(struct ps_graph_needs *needs, const CUDA_MEMCPY3D *copy, bool is_sometimes);
+
+/* Returns the first of `count` new places in the order of copies, behind all given out so far. */
+uint64_t ps_graph_needs_places(uint64_t count);
 
 /* Adds all of `more`. */
 void ps_graph_needs_add(struct ps_graph_needs *needs, const struct ps_graph_needs *more);

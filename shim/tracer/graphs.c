@@ -239,17 +239,47 @@ static CUgraphNode *nodes_of(CUgraph graph, size_t *count, bool *unknown)
     return nodes;
 }
 
-/* Returns whether the order of the nodes may matter, since several may have copies. */
-static bool has_copies(const CUgraphNode *nodes, size_t count)
+/* Returns the node's place among the part's own nodes, or the place where it belongs. */
+static size_t place_of(const struct part *part, CUgraphNode node)
 {
-    CUgraphNodeType type;
-    unsigned found = 0;
+    return PS_LOWER_BOUND(part->nodes, i, (uintptr_t)part->inner[i].node < (uintptr_t)node);
+}
 
-    for (size_t i = 0; i < count && found < 2; i++)
-        found += ps_cu.cuGraphNodeGetType && ps_cu.cuGraphNodeGetType(nodes[i], &type) == CUDA_SUCCESS &&
-                 (type == CU_GRAPH_NODE_TYPE_MEMCPY || type == CU_GRAPH_NODE_TYPE_GRAPH ||
-                  type == CU_GRAPH_NODE_TYPE_CONDITIONAL);
-    return found > 1;
+/* Returns whether the part, or a part in it, has copies. */
+static bool has_copies(const struct part *part)
+{
+    bool has = part->needs.copies > 0;
+
+    for (size_t i = 0; i < part->nodes && !has; i++)
+        has = has_copies(&part->inner[i]);
+    return has;
+}
+
+/* Gives the copies in the part new places from `first` on. `now`: all of them, in order. */
+static void number(struct part *part, const struct ps_graph_needs *now, uint64_t first)
+{
+    for (size_t i = 0; i < part->needs.copies; i++) {
+        struct ps_graph_copy *copy = &part->needs.copy[i];
+        copy->order = first + PS_LOWER_BOUND(now->copies, k, now->copy[k].order < copy->order);
+    }
+    for (size_t i = 0; i < part->nodes; i++)
+        number(&part->inner[i], now, first);
+}
+
+/* Puts the copies of the part's nodes into the order that the graph's edges give. */
+static void number_by_edges(struct part *part, CUgraph graph, CUgraphNode *nodes, size_t count)
+{
+    ps_graph_order(graph, nodes, count);
+    for (size_t i = 0; i < count; i++) {
+        struct part *its = &part->inner[place_of(part, nodes[i])];
+        struct ps_graph_needs now = {.count = 0};
+        if (!has_copies(its))
+            continue;
+        add_part(&now, its);
+        ps_graph_needs_sort(&now);
+        number(its, &now, ps_graph_needs_places(now.copies));
+        ps_graph_needs_free(&now);
+    }
 }
 
 /*
@@ -266,8 +296,6 @@ static void take_graph(struct part *part, CUgraph graph, unsigned depth, bool is
         return;
     }
     CUgraphNode *nodes = nodes_of(graph, &count, &part->needs.unknown);
-    if (has_copies(nodes, count))
-        ps_graph_order(graph, nodes, count);
     if (count && !(part->inner = calloc(count, sizeof *part->inner))) {
         part->needs.unknown = true;
         count = 0;
@@ -280,16 +308,15 @@ static void take_graph(struct part *part, CUgraph graph, unsigned depth, bool is
     part->nodes = part->nodes_room = count;
     if (count)
         qsort(part->inner, count, sizeof *part->inner, by_node);
+    size_t with_copies = 0;
+    for (size_t i = 0; i < count; i++)
+        with_copies += has_copies(&part->inner[i]);
+    if (with_copies > 1)
+        number_by_edges(part, graph, nodes, count);
     free(nodes);
 }
 
 /* ---- keeping ---- */
-
-/* Returns the node's place among the part's own nodes, or the place where it belongs. */
-static size_t place_of(const struct part *part, CUgraphNode node)
-{
-    return PS_LOWER_BOUND(part->nodes, i, (uintptr_t)part->inner[i].node < (uintptr_t)node);
-}
 
 /* Finds the node at any depth. Returns NULL if it is not there. */
 static struct part *find(struct part *part, CUgraphNode node)
@@ -349,7 +376,7 @@ static void keep_places(const struct part *part, struct part *found)
 /* Replaces what the part has by `found`, and keeps its node and the places of its copies. */
 static void replace(struct part *part, struct part found)
 {
-    if (part->node && (found.needs.copies || found.nodes))
+    if (part->node && has_copies(&found))
         keep_places(part, &found);
     empty(part);
     found.node = part->node;
