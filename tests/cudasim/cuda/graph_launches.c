@@ -14,6 +14,7 @@
 #include "engine.h"
 #include "entries.h"
 #include "graphs.h"
+#include "kernels.h"
 #include "memory.h"
 
 struct graph_launch {
@@ -138,6 +139,8 @@ static CUresult queue_nodes(const struct graph_launch *launch, struct cudasim_no
         if (error)
             return CUDA_ERROR_OUT_OF_MEMORY;
         operation->of_graph = true;
+        if (operation->kind == CUDASIM_OPERATION_KERNEL)
+            cudasim_kernel_is_launched(operation);
         node->operation = NULL; /* the queue owns it, also when this fails */
         if (operation->kind == CUDASIM_OPERATION_EVENT_RECORD || operation->kind == CUDASIM_OPERATION_EVENT_WAIT)
             result = cudasim_event_submit(operation, launch->branch[node->branch]);

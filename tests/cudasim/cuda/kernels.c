@@ -269,10 +269,15 @@ CUresult cudasim_kernel_operation(struct cudasim_operation **operation, CUfuncti
 CUresult cudasim_kernel_look(struct cudasim_operation *operation, CUcontext context)
 {
     struct cudasim_globals *globals = operation->kernel.entry->globals;
-    operation->kernel.unreachable = find_unreachable(operation, context->device);
+    operation->kernel.device = context->device;
     if (globals)
         operation->kernel.variables = cudasim_globals_in(globals, cudasim_context_root(context));
     return globals && !operation->kernel.variables ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+void cudasim_kernel_is_launched(struct cudasim_operation *operation)
+{
+    operation->kernel.unreachable = find_unreachable(operation, operation->kernel.device);
 }
 
 static CUresult launch(CUfunction function, struct cudasim_launch shape, CUstream handle, void **params, void **extra)
@@ -287,10 +292,12 @@ static CUresult launch(CUfunction function, struct cudasim_launch shape, CUstrea
     result = cudasim_stream_with_room(handle, &stream);
     if (result == CUDA_SUCCESS)
         result = cudasim_kernel_look(operation, stream->context);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        cudasim_kernel_is_launched(operation);
         result = cudasim_submit(operation, stream);
-    else
+    } else {
         cudasim_operation_free(operation);
+    }
     cudasim_unlock();
     return result;
 }

@@ -58,10 +58,17 @@ struct cudasim_kernel_entry *cudasim_kernel_named(const char *name);
 CUresult cudasim_kernel_operation(struct cudasim_operation **operation, CUfunction function,
                                   struct cudasim_launch shape, void **params, void **extra);
 /*
- * Finds the module's variables in the context that the kernel is launched in. Notes memory that the
- * parameters name and the device may not use. Under the device lock.
+ * Finds the module's variables in the context that the kernel is launched in. Under the device
+ * lock.
  */
 CUresult cudasim_kernel_look(struct cudasim_operation *operation, CUcontext context);
+
+/*
+ * The kernel is launched, maybe with its graph. Notes memory that its parameters name and its
+ * device may not use now: what a graph's kernels may use can change between launches. Under the
+ * device lock.
+ */
+void cudasim_kernel_is_launched(struct cudasim_operation *operation);
 /*
  * Returns the registered kernel with the variables of another module, or NULL without memory. The
  * caller keeps it for ever.

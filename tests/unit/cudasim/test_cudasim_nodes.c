@@ -3,6 +3,7 @@
  * their clones.
  */
 #include "unit_graph.h"
+#include "unit_mappings.h"
 
 /* The kernel of fill_words. It reads its parameters when it becomes or changes a node. */
 struct fill_kernel {
@@ -309,8 +310,34 @@ static void clones_are_graphs_of_their_own(void)
     EXPECT_U64(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH, flags);
 }
 
+/* A node may be made while its memory is not mapped. What it may use counts at the launch. */
+static void access_counts_at_the_launch(void)
+{
+    struct fill_kernel fill;
+    CUgraphNode node = NULL;
+    uint32_t got = 0;
+    open_words();
+    const CUdeviceptr space = reserve(GRANULE);
+    CUmemGenericAllocationHandle memory = create(&device_properties, GRANULE);
+    EXPECT_OK(cuMemMap(space, GRANULE, 0, memory, 0));
+    CUDA_KERNEL_NODE_PARAMS params = fill_kernel(&fill, 0, 9);
+    fill.to = space;
+    EXPECT_OK(cuGraphAddKernelNode(&node, graph, NULL, 0, &params));
+    CUgraphExec executable = instantiate(graph);
+    EXPECT_OK(set_access(space, GRANULE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    EXPECT_OK(cuGraphLaunch(executable, stream));
+    EXPECT_OK(cuStreamSynchronize(stream));
+    EXPECT_OK(cuMemcpyDtoH(&got, space, sizeof got));
+    EXPECT_U64(9, got);
+    EXPECT_OK(set_access(space, GRANULE, CU_MEM_ACCESS_FLAGS_PROT_NONE));
+    EXPECT_OK(cuGraphLaunch(executable, stream));
+    EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
+}
+
 int main(void)
 {
+    RUN_CASE(access_counts_at_the_launch, "CUDASIM_GRANULARITY", "64K", "CUDASIM_DEVICES", "2");
+    RUN_CASE(access_counts_at_the_launch, "CUDASIM_GRANULARITY", "64K");
     RUN_CASE(kernels_are_added_and_changed);
     RUN_CASE(host_functions_and_empty_nodes_run);
     RUN_CASE(events_order_graphs);
