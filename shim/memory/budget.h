@@ -32,6 +32,8 @@ struct ps_budget_state {
     bool reached;            /* a span in use has had to leave at least once */
     uint64_t released_times; /* releases of pages so far: they show whether waiting helps */
     bool stuck;              /* a thread has given up waiting, and no pages were released since */
+    /* A thread waits beside a device that stands for a time halved this often (page_supply.c). */
+    unsigned standing_shorter;
     /* Evictions in their turn ended nothing for long, others left beside them; until one ends. */
     bool turn_stalls;
     bool evictions_fail; /* the last evictions failed by errors: few are tried until one succeeds */

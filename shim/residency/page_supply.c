@@ -30,9 +30,15 @@
 #define GIVE_UP_NS (30ull * 1000000000u)
 /*
  * The wait is only this long if no stream of the program makes progress meanwhile. A launch in a
- * training takes less.
+ * training takes less. Each give-up of this kind shortens the next wait, because a program that
+ * holds the device up does so in each step. A wait that was worth its time lengthens it again.
  */
 #define GIVE_UP_STANDING_NS (5ull * 1000000000u)
+#define GIVE_UP_STANDING_LEAST_NS 20000000u
+/* A give-up divides the wait by two to this power. A wait that was worth its time doubles it. */
+#define SHORTER_AFTER_GIVE_UP 3u
+#define SHORTER_MAX 8u
+/* The device's progress is queried this often, or more often where the wait is short. */
 #define PROGRESS_EVERY_NS 100000000u
 /*
  * After this number of failed evictions, with no release of pages in between, the thread goes on
@@ -219,6 +225,7 @@ struct search {
     bool program;             /* the thread is the program's */
     bool tried_to_trace;
     bool asked_again; /* the host, for slots that it has refused a moment ago */
+    uint64_t stood;   /* ns, the longest time without progress at a look */
 };
 
 /*
@@ -256,6 +263,26 @@ static void end_wait(const struct search *s)
 }
 
 /*
+ * Returns for how many ns the device may stand before a thread gives up. Evictions have time for
+ * their copies, on a link that carries 8 bytes a nanosecond. [locked]
+ */
+static uint64_t standing_patience(void)
+{
+    const struct ps_budget_state *b = &ps_budget;
+    const uint64_t shortened = GIVE_UP_STANDING_NS >> b->standing_shorter;
+    const uint64_t least = GIVE_UP_STANDING_LEAST_NS + b->leaving / 8;
+
+    return shortened > least ? shortened : least < GIVE_UP_STANDING_NS ? least : GIVE_UP_STANDING_NS;
+}
+
+/* A wait has ended with pages. A shorter one might have given up. [locked] */
+static void was_worth_waiting(const struct search *s)
+{
+    if (ps_budget.standing_shorter && s->stood > standing_patience() / 2)
+        ps_budget.standing_shorter--;
+}
+
+/*
  * Returns for how many ns no stream has reached a new tick. Each stream may be waiting for work
  * that the program has yet to queue. Launches record ticks while memory is tight. [locked; releases
  * the lock meanwhile]
@@ -264,7 +291,7 @@ static uint64_t device_stands_for(struct search *s)
 {
     const uint64_t now = ps_now_ns();
 
-    if (now - s->asked_at < PROGRESS_EVERY_NS)
+    if (now - s->asked_at < PROGRESS_EVERY_NS >> ps_budget.standing_shorter)
         return s->standing_since ? now - s->standing_since : 0;
     s->asked_at = now;
     ps_registry_unlock();
@@ -273,6 +300,8 @@ static uint64_t device_stands_for(struct search *s)
     if (progress != s->progress || !s->standing_since)
         s->standing_since = now;
     s->progress = progress;
+    if (now - s->standing_since > s->stood)
+        s->stood = now - s->standing_since;
     return now - s->standing_since;
 }
 
@@ -310,9 +339,14 @@ static bool is_hopeless(struct search *s)
     uint64_t stalled_ns = ps_now_ns() - s->stalled_since;
     if (s->program && stalled_ns > STARVING_NS)
         b->starving = true;
-    const bool stands = s->program && stalled_ns > STARVING_NS && device_stands_for(s) > GIVE_UP_STANDING_NS;
+    const bool stands = s->program && stalled_ns > STARVING_NS && device_stands_for(s) > standing_patience();
     if (stalled_ns <= (b->stuck ? GIVE_UP_WHEN_STUCK_NS : GIVE_UP_NS) && !stands)
         return false;
+    if (stands && !b->stuck) {
+        b->standing_shorter += SHORTER_AFTER_GIVE_UP;
+        if (b->standing_shorter > SHORTER_MAX)
+            b->standing_shorter = SHORTER_MAX;
+    }
     b->stuck = true;
     ps_log_warn_once(BUDGET,
                      "no eviction and no use of freed memory ended within %llu s, so kernels read "
@@ -450,6 +484,8 @@ int ps_page_supply_obtain(size_t bytes, const struct ps_need *reload, struct ps_
         else if ((r = make_way(bytes, &search)) && !tries_to_trace(&search) && !asks_host_again(&search))
             break;
     }
+    if (!r)
+        was_worth_waiting(&search);
     end_wait(&search);
     return r;
 }

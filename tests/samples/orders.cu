@@ -87,6 +87,7 @@ static const struct order_case cases[] = {
      "memory is short, and the oldest block is in use behind a gate that the requester opens"},
     {"oldest-wait-many", case_oldest_wait_many, "the same for more than half of the blocks"},
     {"all-wait", case_all_wait, "the same for all blocks"},
+    {"all-wait-steps", case_all_wait_steps, "the same in each step of a loop"},
     {"launch-stands", case_launch_stands,
      "memory is short while a thread's launch, which uses a table, blocks in its call"},
     {"look-beside-table", case_look_beside_table,

@@ -223,6 +223,29 @@ static void case_all_wait(void)
     oldest_waits(BUDGET_BLOCKS);
 }
 
+/*
+ * The same in each step of a loop. A thread that has learnt in the first steps that only later work
+ * opens the gate waits less in the next ones.
+ */
+static void case_all_wait_steps(void)
+{
+    const cudaStream_t held = new_stream(), opener = new_stream();
+    uint32_t *block[BUDGET_BLOCKS + 2];
+
+    for (uint32_t *&each : block)
+        each = take(opener);
+    CHECK(cudaStreamSynchronize(opener));
+    for (unsigned step = 1; step <= 3; step++) {
+        hold(held, GATE, step);
+        for (unsigned i = 0; i < BUDGET_BLOCKS + 2; i++)
+            fill(i < BUDGET_BLOCKS ? held : opener, block[i], step + i);
+        open_on(opener, GATE, step);
+        CHECK(cudaDeviceSynchronize());
+        for (unsigned i = 0; i < BUDGET_BLOCKS + 2; i++)
+            expect_block(block[i], step + i, "a block beside others whose stream waits");
+    }
+}
+
 /* ---- a launch that blocks in its call ---- */
 
 #define STANDING_ROUNDS 4

@@ -252,6 +252,11 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     none_wrong
 }
 
+@test "a device that waits for the program in each step is soon waited for less" {
+    all_right 2048 'all-wait-steps' short short-host
+    none_wrong
+}
+
 @test "nothing is given up while the whole program is stopped for a while" {
     requires sim
     # Each copy to the host takes half a second. Eight runs are stopped during different copies, for
