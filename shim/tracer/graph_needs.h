@@ -32,7 +32,7 @@ struct ps_graph_needs {
 void ps_graph_needs_address(struct ps_graph_needs *needs, CUdeviceptr address);
 void ps_graph_needs_kernel(struct ps_graph_needs *needs, const CUDA_KERNEL_NODE_PARAMS *kernel);
 void ps_graph_needs_values(struct ps_graph_needs *needs, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values);
-/* `is_sometimes`: the copy is in a body of a conditional node. */
+/* `is_sometimes`: the copy is in a body of a conditional node. A launch may leave it out. */
 void ps_graph_needs_copy(struct ps_graph_needs *needs, const CUDA_MEMCPY3D *copy, bool is_sometimes);
 
 /* Returns the first of `count` new places in the order of copies, behind all given out so far. */

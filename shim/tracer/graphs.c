@@ -24,6 +24,7 @@
  */
 struct part {
     CUgraphNode node;
+    bool is_disabled;
     struct ps_graph_needs needs;
     size_t nodes, nodes_room;
     struct part *inner; /* sorted by node handle */
@@ -33,6 +34,7 @@ struct graph {
     struct graph *next;
     const void *handle; /* CUgraphExec, or CUgraph in `captured` */
     bool launched_by_kernels;
+    bool has_disabled;         /* a node has been disabled at some time */
     struct ps_graph_pins pins; /* empty unless launched_by_kernels */
     struct part whole;
     bool has_strangers;        /* a node was changed that is unknown: it may be another one's new name */
@@ -354,7 +356,7 @@ static void take_places(struct part *part, const struct ps_graph_needs *now, con
         const size_t at = PS_LOWER_BOUND(now->copies, k, now->copy[k].order < copy->order);
         const struct ps_graph_copy *its = &before->copy[at < before->copies ? at : before->copies - 1];
         copy->order = its->order;
-        copy->is_sometimes = its->is_sometimes;
+        copy->is_sometimes |= its->is_sometimes;
     }
     for (size_t i = 0; i < part->nodes; i++)
         take_places(&part->inner[i], now, before);
@@ -373,11 +375,28 @@ static void keep_places(const struct part *part, struct part *found)
     ps_graph_needs_free(&now);
 }
 
+/* From now on, copies of the part and of all parts in it may run at a launch, or may not. */
+static void runs_sometimes(struct part *part)
+{
+    for (size_t i = 0; i < part->needs.copies; i++)
+        part->needs.copy[i].is_sometimes = true;
+    for (size_t i = 0; i < part->nodes; i++)
+        runs_sometimes(&part->inner[i]);
+}
+
+static void disable(struct part *part, bool is_disabled)
+{
+    part->is_disabled = is_disabled;
+    for (size_t i = 0; i < part->needs.copies; i++)
+        part->needs.copy[i].is_disabled = is_disabled;
+}
+
 /* Replaces what the part has by `found`, and keeps its node and the places of its copies. */
 static void replace(struct part *part, struct part found)
 {
     if (part->node && has_copies(&found))
         keep_places(part, &found);
+    disable(&found, part->is_disabled);
     empty(part);
     found.node = part->node;
     *part = found;
@@ -521,6 +540,8 @@ static void changed(CUgraphExec executable, CUgraphNode node, struct part found)
         g->whole.needs.unknown = true;
     if (g && !node)
         g->has_strangers = false;
+    if (g && g->has_disabled && (!node || found.nodes))
+        runs_sometimes(&found); /* nodes that are disabled may be among them */
     if (part)
         replace(part, found);
     if (g)
@@ -583,6 +604,22 @@ void ps_graph_values_changed(CUgraphExec executable, CUgraphNode node, const CUD
 void ps_graph_node_unknown(CUgraphExec executable, CUgraphNode node)
 {
     changed(executable, node, (struct part){.needs.unknown = true});
+}
+
+void ps_graph_node_switched(CUgraphExec executable, CUgraphNode node, bool is_enabled)
+{
+    pthread_mutex_lock(&lock);
+    struct graph *g = *place_in(executables, executable);
+    struct part *part = g ? find(&g->whole, node) : NULL;
+    if (part)
+        disable(part, !is_enabled);
+    else if (g)
+        runs_sometimes(&g->whole);
+    if (g) {
+        g->has_disabled |= !is_enabled;
+        g->told = false;
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 void ps_graph_destroyed(CUgraphExec executable)

@@ -53,6 +53,12 @@ void ps_graph_values_changed(CUgraphExec executable, CUgraphNode node, const CUD
 /* The node was changed to something that can't be read. */
 void ps_graph_node_unknown(CUgraphExec executable, CUgraphNode node);
 
+/*
+ * The node was disabled, or enabled again. A disabled copy brings no table. If it is unknown which
+ * node that is, each copy of the graph may run, or may not.
+ */
+void ps_graph_node_switched(CUgraphExec executable, CUgraphNode node, bool is_enabled);
+
 /* The executable graph is destroyed. */
 void ps_graph_destroyed(CUgraphExec executable);
 

@@ -173,9 +173,9 @@ static void run_row(const struct ps_graph_copy *copy, CUdeviceptr to, CUdevicept
 void ps_graph_copy_runs(const struct ps_graph_copy *copy, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
 {
     struct rows rows = {copy->to, copy->from, copy->box, 0};
-    const bool is_upload = copy->is_upload && begins_upload_of(&rows, false);
+    const bool is_upload = copy->is_upload && !copy->is_disabled && begins_upload_of(&rows, false);
     CUdeviceptr row, source;
 
-    while (next_row(&rows, &row, &source) && !(is_upload && is_beyond_search(&rows)))
+    while (!copy->is_disabled && next_row(&rows, &row, &source) && !(is_upload && is_beyond_search(&rows)))
         run_row(copy, row, source, is_upload, name, ctx);
 }

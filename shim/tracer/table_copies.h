@@ -53,9 +53,11 @@ void ps_table_copy_rows(struct ps_copy_side to, struct ps_copy_side from, struct
 struct ps_graph_copy {
     struct ps_copy_side to, from;
     struct ps_copy_box box;
-    uint64_t order;    /* among the copies of its graph */
-    bool is_upload;    /* its source was host memory when the graph was made */
-    bool is_sometimes; /* it may not run: it is in a body of a conditional node, or may be gone */
+    uint64_t order;   /* among the copies of its graph */
+    bool is_upload;   /* its source was host memory when the graph was made */
+    bool is_disabled; /* its node is disabled: the copy does not run */
+    /* It may not run: it is in a body of a conditional node, or may be disabled, or gone. */
+    bool is_sometimes;
 };
 
 /* Returns whether the copy may write a table. If so, fills *out, except its order. */
@@ -64,8 +66,8 @@ bool ps_graph_copy_of(const CUDA_MEMCPY3D *copy, bool is_sometimes, struct ps_gr
 /*
  * A graph that has the copy is about to be launched. Calls `name` for an address in each span that
  * the copied tables name, and keeps these tables for launches to come. A copy without addresses
- * makes no table forgotten. Nothing tells whether its node is enabled, and a table that is kept for
- * nothing names too much. A source in ordinary host memory is not read: it may be gone by now.
+ * makes no table forgotten, and a table that is kept for nothing names too much. A source in
+ * ordinary host memory is not read: it may be gone by now.
  */
 void ps_graph_copy_runs(const struct ps_graph_copy *copy, void (*name)(void *ctx, CUdeviceptr named), void *ctx);
 

@@ -61,6 +61,7 @@ static const struct hostile_case cases[] = {
     {"table-graph-later", case_table_graph_later, "tables that are written when the graph that uses them is there"},
     {"table-condition", case_table_condition, "tables that copies in conditional nodes bring"},
     {"table-made-captured", case_table_made_captured, "kernels that write tables and are only captured"},
+    {"table-disabled", case_table_disabled, "a graph's copy of a table that is disabled and enabled again"},
     {"green-streams", case_green_streams, "spans on streams of a green context, which then goes away"},
     {"green-current", case_green_current, "memory that a green context allocates and uses"},
     {"green-first", case_green_first, "the same, before any other memory"},

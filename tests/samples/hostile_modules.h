@@ -232,6 +232,58 @@ static void case_table_captured(void)
     check_and_free_spans(&set, "after tables in copies of graphs");
 }
 
+/* A graph that brings a table from pinned memory and takes it along on the device. */
+static cudaGraphExec_t new_table_taker(const uint32_t **pinned, const uint32_t **table, const uint32_t **second,
+                                       cudaGraphNode_t *brings)
+{
+    const size_t bytes = 4 * sizeof(*table);
+    cudaGraph_t graph = nullptr;
+    cudaGraphNode_t takes = nullptr;
+    cudaGraphExec_t executable = nullptr;
+
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphAddMemcpyNode1D(brings, graph, nullptr, 0, table, pinned, bytes, cudaMemcpyHostToDevice));
+    CHECK(cudaGraphAddMemcpyNode1D(&takes, graph, brings, 1, second, table, bytes, cudaMemcpyDeviceToDevice));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    return executable;
+}
+
+/*
+ * A graph's copy of a table is disabled, and enabled again. While it is disabled, another copy
+ * brings the table that is used.
+ */
+static void case_table_disabled(void)
+{
+    struct span_set set = new_span_set();
+    uint32_t *out = new_span();
+    const uint32_t **pinned = nullptr, **table = nullptr, **second = nullptr;
+    size_t span[4], unused[4];
+    cudaGraphNode_t brings = nullptr;
+
+    CHECK(cudaMallocHost(&pinned, 8 * sizeof(*pinned)));
+    CHECK(cudaMalloc(&table, 4 * sizeof(*table)));
+    CHECK(cudaMalloc(&second, 4 * sizeof(*second)));
+    name_four(&set, 0, 1, span, pinned);
+    const cudaGraphExec_t taker = new_table_taker(pinned, table, second, &brings);
+    for (size_t turn = 0; turn < span_count; turn++) {
+        const bool enabled = turn % 3 == 2;
+
+        CHECK(cudaGraphNodeSetEnabled(taker, brings, enabled));
+        name_four(&set, turn, 1, enabled ? span : unused, pinned);
+        name_four(&set, turn + 4, 3, enabled ? unused : span, pinned + 4);
+        CHECK(cudaMemcpyAsync(table, pinned + 4, 4 * sizeof(*table), cudaMemcpyHostToDevice, set.stream));
+        CHECK(cudaGraphLaunch(taker, set.stream));
+        expect_through_table(&set, out, second, span, 4, "a table that a graph took along");
+        expect_through_table(&set, out, table, span, 4, "a table with a copy in a graph that may be disabled");
+    }
+    CHECK(cudaGraphExecDestroy(taker));
+    CHECK(cudaFreeHost(pinned));
+    CHECK(cudaFree(table));
+    CHECK(cudaFree(second));
+    CHECK(cudaFree(out));
+    check_and_free_spans(&set, "after a graph's copy that was disabled");
+}
+
 /* ---- green contexts ---- */
 
 /* Uses every span on the stream, twice. The words end as they began. */

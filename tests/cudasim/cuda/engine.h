@@ -240,7 +240,7 @@ struct cudasim_operation {
             size_t block_bytes;
             void **params;                             /* address of each copy; owned */
             const struct cudasim_variables *variables; /* its module's, in the launch's context; or NULL */
-            int device;            /* that it runs on */
+            int device;                                /* that it runs on */
             uintptr_t unreachable; /* memory that its parameters name and its device may not use; 0: none */
         } kernel;
         struct cudasim_copy copy;

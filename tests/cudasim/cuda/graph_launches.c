@@ -119,12 +119,27 @@ static int after_dependencies(struct cudasim_operation *operation, const struct 
     return error;
 }
 
+/* A disabled node is as good as an empty one. */
+static CUresult leave_out_disabled(CUgraphNode node)
+{
+    struct cudasim_operation *marker = node->disabled ? cudasim_operation_new(CUDASIM_OPERATION_MARKER) : NULL;
+    if (!node->disabled)
+        return CUDA_SUCCESS;
+    if (!marker)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    marker->call = cudasim_call_name();
+    cudasim_operation_free(node->operation);
+    node->operation = marker;
+    return CUDA_SUCCESS;
+}
+
 static CUresult queue_nodes(const struct graph_launch *launch, struct cudasim_node_list *nodes,
                             const struct outer_node *outer)
 {
     CUresult result = CUDA_SUCCESS;
     CUgraphNode node, inner;
     TAILQ_FOREACH (node, nodes, link) {
+        result = leave_out_disabled(node);
         struct cudasim_operation *operation = node->operation;
         if (node->child) {
             const struct outer_node own = {node, outer};

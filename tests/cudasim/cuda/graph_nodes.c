@@ -115,6 +115,7 @@ static void take_names(const struct cudasim_node_list *to, const struct cudasim_
         CUgraph *my_inner, *their_inner;
         const size_t count = cudasim_node_inner(a, &my_inner), theirs = cudasim_node_inner(b, &their_inner);
         a->origin = b->origin;
+        a->disabled = b->disabled;
         for (size_t i = 0; i < count && i < theirs; i++)
             take_names(&my_inner[i]->nodes, &their_inner[i]->nodes);
     }
@@ -283,6 +284,40 @@ CUresult cudasim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphN
     CUresult result = changed(hGraphExec, set_fill(cudasim_node_of(&hGraphExec->nodes, hNode), memsetParams, false));
     cudasim_unlock();
     return result;
+}
+
+/* Returns the executable graph's node if it is a kernel, a copy or a fill: others stay enabled. */
+static CUgraphNode find_switched(CUgraphExec executable, CUgraphNode origin)
+{
+    CUgraphNode node = cudasim_node_of(&executable->nodes, origin);
+    const enum cudasim_operation_kind kind = node ? node->operation->kind : CUDASIM_OPERATION_MARKER;
+    return kind == CUDASIM_OPERATION_KERNEL || kind == CUDASIM_OPERATION_COPY || kind == CUDASIM_OPERATION_FILL ? node
+                                                                                                                : NULL;
+}
+
+CUresult cudasim_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled)
+{
+    if (!hGraphExec || !hNode)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    CUgraphNode node = find_switched(hGraphExec, hNode);
+    if (node)
+        node->disabled = !isEnabled;
+    CUresult result = changed(hGraphExec, node ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int *isEnabled)
+{
+    if (!hGraphExec || !hNode || !isEnabled)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    const CUgraphNode node = find_switched(hGraphExec, hNode);
+    if (node)
+        *isEnabled = !node->disabled;
+    cudasim_unlock();
+    return node ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cudasim_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)

@@ -1,25 +1,38 @@
 /* Queries about a graph's nodes. */
+#include <stdlib.h>
+
 #include "engine.h"
 #include "entries.h"
 #include "graphs.h"
 #include "kernels.h"
 
+static int by_making(const void *a, const void *b)
+{
+    const uint64_t one = (*(const CUgraphNode *)a)->made, other = (*(const CUgraphNode *)b)->made;
+    return (one > other) - (one < other);
+}
+
+/* CUDA names no order. Where edges were added later, the nodes can't run in this one. */
 CUresult cudasim_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
 {
     if (!hGraph || !numNodes)
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
     size_t count = 0;
-    CUgraphNode node;
-    TAILQ_FOREACH (node, &hGraph->nodes, link) {
-        if (nodes && count < *numNodes)
-            nodes[count] = node;
-        count++;
-    }
-    if (!nodes || count < *numNodes)
+    CUgraphNode node, *all = calloc(hGraph->node_count + 1, sizeof(CUgraphNode));
+    CUresult result = all ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (all)
+        TAILQ_FOREACH (node, &hGraph->nodes, link)
+            all[count++] = node;
+    if (count)
+        qsort(all, count, sizeof *all, by_making);
+    for (size_t i = 0; nodes && i < count && i < *numNodes; i++)
+        nodes[i] = all[i];
+    if (all && (!nodes || count < *numNodes))
         *numNodes = count;
+    free(all);
     cudasim_unlock();
-    return CUDA_SUCCESS;
+    return result;
 }
 
 CUresult cudasim_cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)

@@ -35,6 +35,8 @@ static CUresult add_to(struct cudasim_node_list *nodes, struct cudasim_operation
         cudasim_operation_free(operation);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    static uint64_t made;
+    node->made = ++made;
     node->operation = operation;
     node->looks = cudasim_looks_of(operation);
     TAILQ_INSERT_TAIL(nodes, node, link);
@@ -167,6 +169,7 @@ static CUresult clone_node(CUgraphNode node, struct cudasim_node_list *to)
     made->child = child;
     made->origin = node;
     made->looks = node->looks;
+    made->disabled = node->disabled;
     made->kernels_may_change_it = node->kernels_may_change_it;
     node->copy = made;
     for (size_t i = 0; i < node->dependency_count && result == CUDA_SUCCESS; i++)

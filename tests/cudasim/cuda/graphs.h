@@ -39,10 +39,12 @@ struct CUgraphNode_st {
     CUgraph child;                       /* a child's node has a graph of its own; else NULL */
     CUgraphNode origin;                  /* in an executable graph: the node that it was made from */
     struct cudasim_looks looks;
+    bool disabled;              /* cuGraphNodeSetEnabled: a launch has an empty node in its place */
     bool kernels_may_change_it; /* CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE; no kernel here does so */
     /* Nodes of the same list that come before this one in each launch; owned. */
     CUgraphNode *dependencies;
     size_t dependency_count, dependency_room;
+    uint64_t made; /* the nodes of a graph in this order are in the order of their making */
     /* Scratch: its place in the list, its copy, and its place in a launch (graph_launches.c). */
     size_t index;
     CUgraphNode copy;

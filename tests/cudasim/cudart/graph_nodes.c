@@ -322,6 +322,16 @@ cudaError_t cudaGraphNodeFindInClone(cudaGraphNode_t *node, cudaGraphNode_t orig
     return RUNTIME_RUN(cuGraphNodeFindInClone(node, original, clone));
 }
 
+cudaError_t cudaGraphNodeSetEnabled(cudaGraphExec_t executable, cudaGraphNode_t node, unsigned int enabled)
+{
+    return RUNTIME_RUN(cuGraphNodeSetEnabled(executable, node, enabled));
+}
+
+cudaError_t cudaGraphNodeGetEnabled(cudaGraphExec_t executable, cudaGraphNode_t node, unsigned int *enabled)
+{
+    return RUNTIME_RUN(cuGraphNodeGetEnabled(executable, node, enabled));
+}
+
 /* ---- events ---- */
 
 cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,

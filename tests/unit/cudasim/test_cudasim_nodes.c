@@ -334,10 +334,56 @@ static void access_counts_at_the_launch(void)
     EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
 }
 
+/* A disabled node runs nothing, but what comes after it still waits for what comes before it. */
+static void nodes_are_disabled_and_enabled(void)
+{
+    unsigned one = 1, enabled = 0;
+    CUDA_HOST_NODE_PARAMS host = {count_call, &one};
+    CUgraphNode empty;
+    open_words();
+    CUgraphNode first = add_fill(graph, 0, 4, NULL, 0), second = add_fill(graph, 0, 5, &first, 1);
+    CUgraphNode third = add_fill(graph, 1, 6, &second, 1);
+    EXPECT_OK(cuGraphAddHostNode(&empty, graph, &third, 1, &host));
+    CUgraphExec executable = instantiate(graph), other = instantiate(graph);
+    EXPECT_OK(cuGraphNodeGetEnabled(executable, second, &enabled));
+    EXPECT_U64(1, enabled);
+    EXPECT_OK(cuGraphNodeSetEnabled(executable, second, 0));
+    EXPECT_OK(cuGraphNodeGetEnabled(executable, second, &enabled));
+    EXPECT_U64(0, enabled);
+    EXPECT_OK(cuGraphLaunch(executable, stream));
+    EXPECT_U64(4, word(0));
+    EXPECT_U64(6, word(1));
+    EXPECT_OK(cuGraphLaunch(other, stream));
+    EXPECT_U64(5, word(0));
+    EXPECT_OK(cuGraphNodeSetEnabled(executable, second, 1));
+    EXPECT_OK(cuMemsetD32Async(words, 0, 1, stream));
+    EXPECT_OK(cuGraphLaunch(executable, stream));
+    EXPECT_U64(5, word(0));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphNodeSetEnabled(executable, empty, 0));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphNodeGetEnabled(executable, empty, &enabled));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphNodeSetEnabled(NULL, second, 0));
+}
+
+/* CUDA names no order for them. */
+static void nodes_are_listed_as_they_were_made(void)
+{
+    CUgraphNode listed[2] = {NULL, NULL};
+    size_t count = 2;
+    open_words();
+    CUgraphNode first = add_fill(graph, 0, 4, NULL, 0), second = add_fill(graph, 0, 5, NULL, 0);
+    EXPECT_OK(cuGraphAddDependencies(graph, &second, &first, NULL, 1));
+    EXPECT_OK(cuGraphGetNodes(graph, listed, &count));
+    EXPECT(listed[0] == first && listed[1] == second);
+    EXPECT_OK(cuGraphLaunch(instantiate(graph), stream));
+    EXPECT_U64(4, word(0));
+}
+
 int main(void)
 {
     RUN_CASE(access_counts_at_the_launch, "CUDASIM_GRANULARITY", "64K", "CUDASIM_DEVICES", "2");
     RUN_CASE(access_counts_at_the_launch, "CUDASIM_GRANULARITY", "64K");
+    RUN_CASE(nodes_are_disabled_and_enabled);
+    RUN_CASE(nodes_are_listed_as_they_were_made);
     RUN_CASE(kernels_are_added_and_changed);
     RUN_CASE(host_functions_and_empty_nodes_run);
     RUN_CASE(events_order_graphs);
