@@ -26,8 +26,9 @@
 static PS_PER_DEVICE struct {
     CUstream d2h[PS_COPIES_D2H_STREAMS], h2d[PS_COPIES_H2D_STREAMS]; /* constant once `copies` is true */
     CUstream joining;                                                /* constant once `joins` is true */
+    CUevent joined[PS_COPIES_H2D_STREAMS]; /* behind the copies that the joining stream waits for; constant, too */
     atomic_bool copies, joins;
-    pthread_mutex_t make_lock;                         /* held while streams are made */
+    pthread_mutex_t make_lock;                         /* held while streams and these events are made */
     pthread_mutex_t evict_lock[PS_COPIES_D2H_STREAMS]; /* held while one eviction is queued on that D2H stream */
     pthread_mutex_t order_lock;                        /* held while a thread records behind an H2D */
     uint64_t reloads;                                  /* H2D copies whose end has been recorded */
@@ -86,11 +87,29 @@ static int make_copying_streams(void)
     return make_streams(streams, sizeof streams / sizeof *streams, &dev->copies);
 }
 
+/* Makes the events of the joining stream. Returns 0 or -errno. */
+static int make_joined_events(void)
+{
+    CUresult r = CUDA_SUCCESS;
+
+    const struct ps_managed_context context = ps_managed_context_enter();
+    pthread_mutex_lock(&dev->make_lock);
+    for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS && r == CUDA_SUCCESS; i++)
+        if (!dev->joined[i])
+            r = ps_cu.cuEventCreate(&dev->joined[i], CU_EVENT_DISABLE_TIMING);
+    pthread_mutex_unlock(&dev->make_lock);
+    ps_managed_context_leave(context);
+    return ps_cuda_errno(r);
+}
+
 static int make_joining_stream(void)
 {
     CUstream *const streams[] = {&dev->joining};
+    int r = 0;
 
-    return make_streams(streams, 1, &dev->joins);
+    if (!atomic_load_explicit(&dev->joins, memory_order_acquire))
+        r = make_joined_events();
+    return r ? r : make_streams(streams, 1, &dev->joins);
 }
 
 static bool has_copied(void)
@@ -320,10 +339,14 @@ CUevent ps_copies_after_everything(void)
 
     ps_uses_note_everything(&everything);
     int r = event ? make_joining_stream() : -EIO;
+    /*
+     * `event` may have stood for the end of an H2D. A launch may still wait for it, so it is
+     * recorded once, behind everything, and nowhere in between.
+     */
     for (unsigned i = 0; !r && has_copied() && i < PS_COPIES_H2D_STREAMS; i++) {
-        r = ps_cuda_errno(ps_cu.cuEventRecord(event, dev->h2d[i]));
+        r = ps_cuda_errno(ps_cu.cuEventRecord(dev->joined[i], dev->h2d[i]));
         if (!r)
-            r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(dev->joining, event, 0));
+            r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(dev->joining, dev->joined[i], 0));
     }
 
     /*

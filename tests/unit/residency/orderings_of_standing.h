@@ -1,6 +1,7 @@
 /*
  * Cases of test_orderings. Launches stand in their calls or wait behind a gate, while others move
- * the spans that they use. Part of test_orderings.c, after orderings_of_grace.h.
+ * the spans that they use. Or they wait for an event that is used again. Part of test_orderings.c,
+ * after orderings_of_grace.h.
  */
 #ifndef PS_TESTS_UNIT_ORDERINGS_OF_STANDING_H
 #define PS_TESTS_UNIT_ORDERINGS_OF_STANDING_H
@@ -549,6 +550,44 @@ static void look_behind_gate(void)
     ps_access_end(&span, count, stream, &look, PS_LAUNCH_NOT_LEARNT);
     pthread_join(one.thread, NULL);
     EXPECT(one.since - since < 2000000000u);
+}
+
+/* ---- events that are used again ---- */
+
+/* Counts the records of `watched`. */
+static CUevent watched;
+static unsigned watched_records;
+static __typeof__(&cuEventRecord) record;
+
+static CUresult CUDAAPI count_record(CUevent event, CUstream on)
+{
+    watched_records += event == watched;
+    return record(event, on);
+}
+
+/*
+ * An event that stood for the end of an H2D is taken to stand for everything. A launch that waits
+ * for it meanwhile must not wait for less than the H2D.
+ */
+static void reuse_event_of_reload(void)
+{
+    CUdeviceptr address = allocate();
+
+    fill(address, 1);
+    begin_an_eviction();
+    wait_until_evicted(address);
+    keep_the_device_busy();
+    EXPECT_INT(0, ps_residency_reload_ahead(address));
+    EXPECT_INT(0, ps_cu.cuEventCreate(&watched, CU_EVENT_DISABLE_TIMING));
+    ps_copies_give_event(watched);
+    record = ps_cu.cuEventRecord;
+    ps_cu.cuEventRecord = count_record;
+    EXPECT(ps_copies_after_everything() == watched);
+    EXPECT_U64(1, watched_records);
+    ps_cu.cuEventRecord = record;
+    EXPECT_INT(0, ps_cu.cuEventSynchronize(watched));
+    expect_filled_with(address, 1);
+    expect_device_is_well();
 }
 
 #endif

@@ -617,6 +617,7 @@ static const struct {
     {"leave-in-grace", 8, MANY, leave_in_grace_again_and_again},
     {"evict-to-row", 3, 2, evict_to_row_being_read},
     {"evict-to-slot-of-row", 4, 3, evict_to_slot_of_row_being_read},
+    {"reuse-event-of-reload", 2, MANY, reuse_event_of_reload},
     {"join-while-recording", 2, 2, join_while_recording},
     {"wait-for-legacy-in-capture", 2, 2, wait_for_legacy_in_capture},
     {"destroy-in-capture", 2, 2, destroy_in_capture},
