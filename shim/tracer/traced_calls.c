@@ -12,6 +12,7 @@
 #include "kernels/module_variables.h"
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
+#include "memory/small_cache.h"
 #include "residency/graph_memory.h"
 #include "tracer/graph_bodies.h"
 #include "tracer/graph_looks.h"
@@ -54,6 +55,27 @@ static void launch_by(bool per_thread, const CUlaunchConfig *config, CUfunction 
     if (config)
         launch(per_thread, config->hStream, function,
                (struct ps_grid){config->gridDimX, config->gridDimY, config->gridDimZ}, parameters, extra);
+}
+
+/* A launch with unknown parameters keeps every span where it is, unless the kernel has none. */
+static void launch_unknown(CUstream stream, CUfunction function)
+{
+    launch(false, stream, function, (struct ps_grid){1, 1, 1}, NULL, NULL);
+}
+
+/*
+ * A launch of one kernel on several devices. It counts as an access on the first one's stream
+ * alone: evictions on the other devices do not wait for the kernel.
+ */
+static void launch_on_devices(const CUDA_LAUNCH_PARAMS *list, unsigned int count)
+{
+    if (!list || !count)
+        return;
+    if (count > 1)
+        launch_unknown(list->hStream, list->function);
+    else
+        launch(false, list->hStream, list->function, (struct ps_grid){list->gridDimX, list->gridDimY, list->gridDimZ},
+               list->kernelParams, NULL);
 }
 
 /* ---- copies and fills ---- */
@@ -361,6 +383,13 @@ static void executable_goes(CUgraphExec executable)
 {
     ps_graph_destroyed(executable);
     ps_graph_memory_executable_goes(executable);
+}
+
+/* A stream ends by the old call, which has no hook of its own. */
+static void stream_goes(CUstream stream)
+{
+    ps_small_give_back_of(stream);
+    ps_stream_retire(stream);
 }
 
 static void module_gone(const void *module)
