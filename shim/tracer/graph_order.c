@@ -104,6 +104,21 @@ static size_t walk(struct place *places, size_t count, const CUgraphNode *nodes,
     return found;
 }
 
+CUgraphNode *ps_graph_nodes(CUgraph graph, size_t *count, bool *unknown)
+{
+    CUgraphNode *nodes = NULL;
+
+    *count = 0;
+    if (!ps_cu.cuGraphGetNodes || ps_cu.cuGraphGetNodes(graph, NULL, count) != CUDA_SUCCESS)
+        *unknown = true;
+    else if (*count &&
+             (!(nodes = malloc(*count * sizeof *nodes)) || ps_cu.cuGraphGetNodes(graph, nodes, count) != CUDA_SUCCESS))
+        *unknown = true;
+    if (*unknown || !nodes)
+        *count = 0;
+    return nodes;
+}
+
 void ps_graph_order(CUgraph graph, CUgraphNode *nodes, size_t count)
 {
     struct edges e = {.count = 0};

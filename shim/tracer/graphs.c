@@ -222,25 +222,6 @@ static void take_captured(struct part *part, CUgraph graph)
     pthread_mutex_unlock(&lock);
 }
 
-/*
- * Returns the graph's nodes; the caller frees them. NULL: the graph has no nodes, or an error made
- * `unknown` true.
- */
-static CUgraphNode *nodes_of(CUgraph graph, size_t *count, bool *unknown)
-{
-    CUgraphNode *nodes = NULL;
-
-    *count = 0;
-    if (!ps_cu.cuGraphGetNodes || ps_cu.cuGraphGetNodes(graph, NULL, count) != CUDA_SUCCESS)
-        *unknown = true;
-    else if (*count &&
-             (!(nodes = malloc(*count * sizeof *nodes)) || ps_cu.cuGraphGetNodes(graph, nodes, count) != CUDA_SUCCESS))
-        *unknown = true;
-    if (*unknown || !nodes)
-        *count = 0;
-    return nodes;
-}
-
 /* Returns the node's place among the part's own nodes, or the place where it belongs. */
 static size_t place_of(const struct part *part, CUgraphNode node)
 {
@@ -297,7 +278,7 @@ static void take_graph(struct part *part, CUgraph graph, unsigned depth, bool is
         part->needs.unknown = true;
         return;
     }
-    CUgraphNode *nodes = nodes_of(graph, &count, &part->needs.unknown);
+    CUgraphNode *nodes = ps_graph_nodes(graph, &count, &part->needs.unknown);
     if (count && !(part->inner = calloc(count, sizeof *part->inner))) {
         part->needs.unknown = true;
         count = 0;
