@@ -155,15 +155,35 @@ static bool is_possible(const struct random_program *program, const struct plann
     return node->kind != PLAN_MOVE || node->table != node->other;
 }
 
+static bool is_alike(const tensor_ref &one, const tensor_ref &other)
+{
+    return one == nullptr || one->kind == other->kind;
+}
+
+/*
+ * Returns whether the node may take the place of `former` in an executable graph. The memory of a
+ * copy or fill stays of its kind: the driver refuses operands whose mappings change.
+ */
+static bool may_replace(const struct random_program *program, const struct planned *node, const struct planned *former)
+{
+    const std::vector<struct pointer_table> &tables = program->pointers.all;
+
+    if (!is_copy(node) && node->kind != PLAN_FILL)
+        return true;
+    return is_alike(node->to, former->to) && is_alike(node->from, former->from) &&
+           tables[node->table].place == tables[former->table].place &&
+           tables[node->other].place == tables[former->other].place;
+}
+
 /* Returns a node of that kind with other memory, and inner nodes of the kinds of `former`'s. */
 static bool choose_planned(struct random_program *program, enum plan_kind kind, const struct planned *former,
                            struct planned *node)
 {
-    for (unsigned tries = 0; tries < 8; tries++) {
+    for (unsigned tries = 0; tries < 16; tries++) {
         *node = any_planned(program, kind);
-        if (is_possible(program, node))
+        if (is_possible(program, node) && (former == nullptr || may_replace(program, node, former)))
             break;
-        if (tries == 7)
+        if (tries == 15)
             return false;
     }
     if (!has_inner(node))
@@ -174,7 +194,7 @@ static bool choose_planned(struct random_program *program, enum plan_kind kind, 
             former == nullptr ? static_cast<enum plan_kind>(below(program, PLAN_SIMPLE_KINDS)) : former->inner[i].kind;
         struct planned inner;
 
-        if (!choose_planned(program, its, nullptr, &inner))
+        if (!choose_planned(program, its, former == nullptr ? nullptr : &former->inner[i], &inner))
             return false;
         node->inner.push_back(inner);
     }
