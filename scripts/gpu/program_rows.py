@@ -103,7 +103,7 @@ ROWS = [
         pairs=True),
     Row("jax-step", "JAX, the whole step one jitted function, its layers in a loop", "jax_step.py loop", tiny="loop 64 2 32 2 3", share=0.42,
         settings={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, ways=("plain", "tight", "auto"), pairs=True, limit=240),
-    Row("jax-scan", "the same with lax.scan over its layers", "jax_step.py scan", tiny="scan 64 2 32 2 3", share=0.33,
+    Row("jax-scan", "JAX, the same with lax.scan over its layers", "jax_step.py scan", tiny="scan 64 2 32 2 3", share=0.33,
         settings={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, ways=("plain", "tight", "auto"), pairs=True, limit=240),
     Row("cupy", "CuPy, its own pool (a static runtime)", "cupy_trainer.py pool", tiny="pool 64 64 2 3"),
     Row("cupy-none", "CuPy without a pool", "cupy_trainer.py none", tiny="none 64 64 2 3"),
