@@ -13,7 +13,10 @@
 #include "memory/registry.h"
 #include "policy/base/lower_bound.h"
 
-/* Consecutive words that name the same unit of the reservation. */
+/*
+ * Consecutive words that name the same unit of the reservation. Where words may have come beside
+ * known ones, a run has all that name it, and others in between (join_runs).
+ */
 struct run {
     CUdeviceptr first, last; /* the addresses of the first and last word */
     CUdeviceptr named;
@@ -461,6 +464,24 @@ static bool is_made_anew(const struct run *run, const struct ps_made_word *made,
     return false;
 }
 
+/* Returns a table of the made words, with room for `more` runs. Without memory it has no runs. */
+static struct table table_of(CUdeviceptr to, size_t bytes, bool in_variable, const struct ps_made_word *made, size_t n,
+                             uint64_t launch, size_t more)
+{
+    struct table table = {.start = to,
+                          .end = to + bytes,
+                          .from = begin_of_block(to),
+                          .base = begin_of_block(to),
+                          .in_variable = in_variable,
+                          .run = malloc((n + more) * sizeof *table.run)};
+
+    if (!table.run)
+        say_no_memory();
+    for (size_t i = 0; table.run && i < n; i++)
+        table.run[table.count++] = (struct run){to, to + bytes - 8, unit_of(made[i].named), made[i].place + 1, launch};
+    return table;
+}
+
 void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_word *made, size_t n, uint64_t launch)
 {
     bytes = bytes < PS_POINTER_TABLE_MADE ? bytes : PS_POINTER_TABLE_MADE;
@@ -468,25 +489,15 @@ void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_w
     pthread_mutex_lock(&lock);
     const size_t at = first_behind(to);
     const struct table *before = at < count && tables[at].start == to ? &tables[at] : NULL;
-    struct table table = {.start = to,
-                          .end = to + bytes,
-                          .from = begin_of_block(to),
-                          .base = begin_of_block(to),
-                          .in_variable = in_variable,
-                          .run = malloc((n + (before ? before->count : 0)) * sizeof *table.run)};
-    if (!table.run) {
-        say_no_memory();
-        pthread_mutex_unlock(&lock);
-        return;
-    }
-    for (size_t i = 0; i < n; i++)
-        table.run[table.count++] = (struct run){to, to + bytes - 8, unit_of(made[i].named), made[i].place + 1, launch};
-    for (size_t i = 0; before && i < before->count; i++)
+    struct table table = table_of(to, bytes, in_variable, made, n, launch, before ? before->count : 0);
+    for (size_t i = 0; table.run && before && i < before->count; i++)
         if (before->run[i].place && launch - before->run[i].launch <= PS_POINTER_TABLE_MADE_TOGETHER &&
             !is_made_anew(&before->run[i], made, n))
             table.run[table.count++] = before->run[i];
-    ps_count(made_tables);
-    put(to, bytes, &table);
+    if (table.run) {
+        ps_count(made_tables);
+        put(to, bytes, &table);
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -494,19 +505,10 @@ void ps_pointer_tables_may_be_made(CUdeviceptr to, size_t bytes, const struct ps
                                    uint64_t launch)
 {
     bytes = bytes < PS_POINTER_TABLE_MADE ? bytes : PS_POINTER_TABLE_MADE;
-    struct table table = {.start = to,
-                          .end = to + bytes,
-                          .from = begin_of_block(to),
-                          .base = begin_of_block(to),
-                          .in_variable = ps_module_variables_touch(to, bytes),
-                          .run = malloc(n * sizeof *table.run)};
+    struct table table = table_of(to, bytes, ps_module_variables_touch(to, bytes), made, n, launch, 0);
 
-    if (!table.run) {
-        say_no_memory();
+    if (!table.run)
         return;
-    }
-    for (size_t i = 0; i < n; i++)
-        table.run[table.count++] = (struct run){to, to + bytes - 8, unit_of(made[i].named), made[i].place + 1, launch};
     pthread_mutex_lock(&lock);
     add(&table);
     pthread_mutex_unlock(&lock);

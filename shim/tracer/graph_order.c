@@ -2,7 +2,6 @@
 
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cuda/driver.h"
 #include "policy/base/lower_bound.h"
@@ -66,8 +65,8 @@ static size_t find(const struct place *places, size_t count, CUgraphNode node)
     return at < count && places[at].node == node ? at : count;
 }
 
-/* Fills both arrays. Returns the number of edges. */
-static size_t connect(struct place *places, size_t count, const struct edges *e, struct edge *edge)
+/* Fills both arrays. */
+static void connect(struct place *places, size_t count, const struct edges *e, struct edge *edge)
 {
     size_t n = 0;
 
@@ -84,7 +83,6 @@ static size_t connect(struct place *places, size_t count, const struct edges *e,
         source->last = source->last ? source->last : i + 1;
         source->first = i;
     }
-    return n;
 }
 
 /* Writes the places in order. Returns their number, which is less than `count` in a circle. */

@@ -294,31 +294,6 @@ static void case_table_moves(void)
     check_and_free_spans(&set, "after tables that are copied on");
 }
 
-/* Kernels read a table in pinned memory, which the host wrote there without any call. */
-static void case_host_table(void)
-{
-    struct span_set set = new_span_set();
-    uint32_t *out = new_span();
-    const uint32_t **table = nullptr;
-    size_t span[4];
-
-    CHECK(cudaMallocHost(&table, 8 * sizeof(*table)));
-    for (size_t turn = 0; turn < span_count; turn++) {
-        for (size_t i = 0; i < 4; i++) {
-            span[i] = (turn + i) % span_count;
-            table[3 + i] = set.span[span[i]];
-        }
-        /* All back on the device: spans that its first launch finds away stay within reach. */
-        for (auto each : set.span)
-            if (each != nullptr)
-                LAUNCH(set.stream, 1, copy_words, out, each, 1);
-        expect_through_table(&set, out, table + 3, span, 4, "a table in host memory");
-    }
-    CHECK(cudaFreeHost(table));
-    CHECK(cudaFree(out));
-    check_and_free_spans(&set, "after tables in host memory");
-}
-
 /* A structure by value that leads to a table. */
 struct table_view {
     uint32_t count, word;
@@ -331,8 +306,11 @@ KERNEL(gather_by_view, (uint32_t *__restrict__ out, struct table_view view), (ou
         out[i] = view.table[i][view.word];
 }
 
-/* The same, where a structure leads to the table. */
-static void case_host_view(void)
+/*
+ * Kernels read a table in pinned memory, which the host wrote there without any call. `by_view`: a
+ * structure leads to it.
+ */
+static void table_on_the_host(bool by_view, const char *what)
 {
     struct span_set set = new_span_set();
     uint32_t *out = new_span();
@@ -345,16 +323,30 @@ static void case_host_view(void)
             span[i] = around(turn + i);
             table[3 + i] = set.span[span[i]];
         }
+        /* All back on the device: spans that its first launch finds away stay within reach. */
         for (auto each : set.span)
             if (each != nullptr)
                 LAUNCH(set.stream, 1, copy_words, out, each, 1);
         crowd_out(&set);
-        LAUNCH(set.stream, 4, gather_by_view, out, table_view{4, 5, table + 3});
-        expect_from_spans(&set, out, span, 4, "a table in host memory, which a structure leads to");
+        if (by_view)
+            LAUNCH(set.stream, 4, gather_by_view, out, table_view{4, 5, table + 3});
+        else
+            LAUNCH(set.stream, 4, gather_by_table, out, table + 3, 4, 5);
+        expect_from_spans(&set, out, span, 4, what);
     }
     CHECK(cudaFreeHost(table));
     CHECK(cudaFree(out));
-    check_and_free_spans(&set, "after tables in host memory, which a structure leads to");
+    check_and_free_spans(&set, what);
+}
+
+static void case_host_table(void)
+{
+    table_on_the_host(false, "a table in host memory");
+}
+
+static void case_host_view(void)
+{
+    table_on_the_host(true, "a table in host memory, which a structure leads to");
 }
 
 /* `in_graph`: the kernel reads a copy of the table, in memory that the captured graph allocates. */
