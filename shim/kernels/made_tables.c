@@ -14,12 +14,11 @@
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
 
-#define KERNELS 8192u  /* a power of two; at most half of the places are taken */
-#define LAUNCHES 1024u /* the most launches whose kernel is undecided */
-#define LOOKS 32u      /* the most looks under way */
-#define LOOKED 4096u   /* bytes that are copied of each memory */
-#define LOOKS_MAX 4u   /* looks in vain, after which a kernel is no maker */
-#define ASKED_MAX 64u  /* launches without memory to look at, after which a kernel is no maker */
+#define KERNELS 8192u /* a power of two; at most half of the places are taken */
+#define LOOKS 32u     /* the most looks under way */
+#define LOOKED 4096u  /* bytes that are copied of each memory */
+#define LOOKS_MAX 4u  /* looks in vain, after which a kernel is no maker */
+#define ASKED_MAX 64u /* launches without memory to look at, after which a kernel is no maker */
 
 enum state { UNKNOWN, MAKES_NONE, MAKER };
 
@@ -28,16 +27,8 @@ struct kernel {
     _Atomic uint64_t key; /* 0: none */
     _Atomic int state;
     unsigned looks, asked;
-    unsigned waiting; /* the number of its launches in `records` */
-    uint64_t places;  /* MAKER: a bit for each word of the parameters that leads to a table */
-    size_t bytes;     /* MAKER: the size of its tables; SIZE_MAX: as long as the memory */
-};
-
-/* A launch, kept while its kernel is undecided. */
-struct record {
-    struct kernel *kernel;
-    struct ps_made_launch launch;
-    uint64_t when;
+    uint64_t places; /* MAKER: a bit for each word of the parameters that leads to a table */
+    size_t bytes;    /* MAKER: the size of its tables; SIZE_MAX: as long as the memory */
 };
 
 struct look {
@@ -45,20 +36,18 @@ struct look {
     bool queued; /* its copies are queued; `done` is the event behind them */
     CUevent done;
     CUcontext context; /* of `done`, which only streams of this context can record; NULL without it */
-    struct record record;
-    size_t bytes[PS_MADE_MEMORY]; /* copied bytes of each memory */
+    struct kernel *kernel;
+    struct ps_made_launch launch;
+    uint64_t undecided; /* the launch's number in undecided_launches.h */
 };
 
 /*
- * A leaf, except that the lock of pointer_tables.c is taken with it held. May be taken with the
- * registry lock held. Driver calls are made with it held once, to register the copies' memory.
+ * The locks of pointer_tables.c and undecided_launches.c are taken with it held. Driver calls are
+ * made with it held to register the copies' memory, and to find a table's allocation.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kernel kernels[KERNELS];
 static unsigned kernel_count;
-static struct record records[LAUNCHES]; /* in the order of launches */
-static size_t record_count;
-static _Atomic size_t undecided; /* record_count, to be read without the lock */
 static struct look looks[LOOKS];
 static atomic_uint looks_queued;
 static unsigned char *copied; /* LOOKS * PS_MADE_MEMORY pieces, pinned */
@@ -140,10 +129,8 @@ static uint64_t launch_number(void)
     return atomic_load_explicit(&ps_registry.launch_number, memory_order_relaxed);
 }
 
-typedef void table_maker(CUdeviceptr to, size_t bytes, const struct ps_made_word *made, size_t n, uint64_t launch);
-
-/* [lock] */
-static void make_table(const struct kernel *k, const struct ps_made_launch *l, uint64_t when, table_maker *make)
+/* A launch that is captured runs later, or never. [lock] */
+static void make_table(const struct kernel *k, const struct ps_made_launch *l)
 {
     struct ps_made_word made[PS_MADE_SPANS];
 
@@ -151,82 +138,30 @@ static void make_table(const struct kernel *k, const struct ps_made_launch *l, u
         made[i] = (struct ps_made_word){l->span[i].address, l->span[i].place};
     for (unsigned i = 0; i < l->memories; i++)
         if (k->places >> l->memory[i].place & 1)
-            make(l->memory[i].address, k->bytes, made, l->spans, when);
+            (l->captured ? ps_pointer_tables_may_be_made : ps_pointer_tables_made)(l->memory[i].address, k->bytes, made,
+                                                                                   l->spans, l->number);
 }
 
-/* ---- launches whose kernel is undecided ---- */
-
-/* [lock] */
-static void drop_record(size_t at)
-{
-    records[at].kernel->waiting--;
-    record_count--;
-    memmove(&records[at], &records[at + 1], (record_count - at) * sizeof *records);
-    atomic_store_explicit(&undecided, record_count, memory_order_relaxed);
-}
-
-/* Decides about the kernel. If it is a maker, its recorded launches made tables. [lock] */
+/* Decides about the kernel. If it is a maker, its undecided launches made tables. [lock] */
 static void decide(struct kernel *k, enum state state)
 {
+    const uint64_t key = atomic_load_explicit(&k->key, memory_order_relaxed);
+    struct ps_made_launch launch;
+
     atomic_store_explicit(&k->state, state, memory_order_release);
-    for (size_t i = 0; i < record_count && k->waiting;) {
-        if (records[i].kernel != k) {
-            i++;
-            continue;
-        }
+    while (ps_undecided_take(key, &launch))
         if (state == MAKER)
-            make_table(k, &records[i].launch, records[i].when, ps_pointer_tables_made);
-        drop_record(i);
-    }
-}
-
-static bool is_written_at(const struct ps_made_launch *l, unsigned memory, CUdeviceptr to, size_t bytes)
-{
-    return l->memory[memory].address < to + bytes && l->memory[memory].address + LOOKED > to;
-}
-
-/* Forgets the launch's memory whose first LOOKED bytes overlap `bytes` bytes at `to`. */
-static void forget_memory(struct ps_made_launch *l, CUdeviceptr to, size_t bytes)
-{
-    unsigned kept = 0;
-
-    for (unsigned i = 0; i < l->memories; i++)
-        if (!is_written_at(l, i, to, bytes))
-            l->memory[kept++] = l->memory[i];
-    l->memories = kept;
-}
-
-void ps_made_tables_overwritten(CUdeviceptr to, size_t bytes)
-{
-    if (!atomic_load_explicit(&undecided, memory_order_relaxed))
-        return;
-    pthread_mutex_lock(&lock);
-    for (size_t i = record_count; i-- > 0;) {
-        forget_memory(&records[i].launch, to, bytes);
-        if (!records[i].launch.memories)
-            drop_record(i);
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-bool ps_made_tables_may_hold(const struct ps_span *span)
-{
-    bool holds = false;
-
-    if (!atomic_load_explicit(&undecided, memory_order_relaxed))
-        return false;
-    pthread_mutex_lock(&lock);
-    for (size_t i = 0; !holds && i < record_count; i++)
-        for (unsigned k = 0; !holds && k < records[i].launch.spans; k++)
-            holds = records[i].launch.span[k].address - span->address < span->bytes;
-    pthread_mutex_unlock(&lock);
-    return holds;
+            make_table(k, &launch);
+    ps_pointer_tables_publish();
 }
 
 /* ---- looking ---- */
 
-/* Returns the bytes from an address to the end of its device memory; 0: no device memory. */
-static size_t bytes_from(CUdeviceptr address)
+/*
+ * Sets the memory's bytes from its address on, and where its allocation begins. Returns false if it
+ * can't be copied: it is no memory, or managed memory, whose copy may wait.
+ */
+static bool find_memory(struct ps_made_memory *memory)
 {
     unsigned int type = 0, managed = 0;
     CUdeviceptr start = 0;
@@ -235,23 +170,27 @@ static size_t bytes_from(CUdeviceptr address)
     CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
                                    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
 
-    if (ps_cu.cuPointerGetAttributes(sizeof asked / sizeof *asked, asked, values, address) != CUDA_SUCCESS ||
-        type != CU_MEMORYTYPE_DEVICE || managed || address - start >= bytes)
-        return 0;
-    return bytes - (address - start);
+    if (memory->address % 8 ||
+        ps_cu.cuPointerGetAttributes(sizeof asked / sizeof *asked, asked, values, memory->address) != CUDA_SUCCESS ||
+        type != CU_MEMORYTYPE_DEVICE || managed || memory->address - start >= bytes)
+        return false;
+    const size_t behind = (bytes - (memory->address - start)) & ~(size_t)7;
+    memory->bytes = behind < LOOKED ? behind : LOOKED;
+    memory->from = start;
+    if (bytes > PS_POINTER_TABLE_SMALL && memory->address - start > PS_POINTER_TABLE_AHEAD)
+        memory->from = memory->address - PS_POINTER_TABLE_AHEAD;
+    return behind != 0;
 }
 
-/* Keeps only the memory of the launch that can be copied. Sets the bytes to copy of each. */
-static void choose_memory(struct ps_made_launch *l, size_t *bytes)
+/* Keeps only the memory of the launch that can be copied. */
+static void choose_memory(struct ps_made_launch *l)
 {
     unsigned kept = 0;
 
     for (unsigned i = 0; i < l->memories; i++) {
-        const size_t there = bytes_from(l->memory[i].address) & ~(size_t)7;
-        if (!there || l->memory[i].address % 8)
-            continue;
-        bytes[kept] = there < LOOKED ? there : LOOKED;
-        l->memory[kept++] = l->memory[i];
+        struct ps_made_memory memory = l->memory[i];
+        if (find_memory(&memory))
+            l->memory[kept++] = memory;
     }
     l->memories = kept;
 }
@@ -307,13 +246,13 @@ static bool is_given(const struct ps_made_launch *l, CUdeviceptr address)
 /* Returns the size of the longest table in the copies of a look, or 0. Adds the tables' places. */
 static size_t find_tables(const struct look *look, uint64_t *places)
 {
-    const struct ps_made_launch *l = &look->record.launch;
+    const struct ps_made_launch *l = &look->launch;
     size_t longest = 0;
 
     for (unsigned i = 0; i < l->memories; i++) {
         const unsigned char *piece = piece_of(look, i);
         size_t end = 0;
-        for (size_t at = 0; at + 8 <= look->bytes[i]; at += 8) {
+        for (size_t at = 0; at + 8 <= l->memory[i].bytes; at += 8) {
             CUdeviceptr word;
             memcpy(&word, piece + at, sizeof word);
             if (is_given(l, word))
@@ -337,7 +276,7 @@ static void looked_in_vain(struct kernel *k)
 /* Reads a look whose copies are over. [lock] */
 static void read_look(struct look *look)
 {
-    struct kernel *k = look->record.kernel;
+    struct kernel *k = look->kernel;
     uint64_t places = 0;
     const size_t bytes = find_tables(look, &places);
 
@@ -348,7 +287,9 @@ static void read_look(struct look *look)
         k->bytes = bytes > k->bytes ? bytes : k->bytes;
         decide(k, MAKER);
     } else {
+        ps_undecided_forget(look->undecided); /* this launch made no table */
         looked_in_vain(k);
+        ps_pointer_tables_publish();
     }
 }
 
@@ -425,14 +366,14 @@ static CUresult make_event(struct look *look)
 /* Queues the copies of a look and its event. Returns false on an error. */
 static bool queue_look(struct look *look, CUstream stream)
 {
-    const struct ps_made_launch *l = &look->record.launch;
+    const struct ps_made_launch *l = &look->launch;
     CUresult r = make_event(look);
 
     for (unsigned i = 0; r == CUDA_SUCCESS && i < l->memories; i++) {
-        r = ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)piece_of(look, i), l->memory[i].address, look->bytes[i],
+        r = ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)piece_of(look, i), l->memory[i].address, l->memory[i].bytes,
                                 stream);
         if (r == CUDA_SUCCESS)
-            ps_count_by(looked_through_bytes, look->bytes[i]);
+            ps_count_by(looked_through_bytes, l->memory[i].bytes);
     }
     if (r == CUDA_SUCCESS)
         r = ps_cu.cuEventRecord(look->done, stream);
@@ -441,64 +382,74 @@ static bool queue_look(struct look *look, CUstream stream)
 
 /* ---- launches ---- */
 
+void ps_made_tables_read(void)
+{
+    if (atomic_load_explicit(&looks_queued, memory_order_relaxed))
+        read_what_is_there();
+}
+
 void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
                           void **parameters, void **extra, bool captured)
 {
     struct words words = {.launch = launch};
 
     launch->key = 0;
-    if (atomic_load_explicit(&looks_queued, memory_order_relaxed))
-        read_what_is_there();
     const uint64_t key = key_of(function);
     struct kernel *k = find(key);
     const enum state state = state_of(k);
     if (state == MAKES_NONE || !ps_ordering_rule(MADE_TABLE_NAMES_SPANS))
         return;
     launch->function = function;
+    launch->number = launch_number();
+    launch->captured = captured;
     launch->memories = launch->spans = 0;
     if (!ps_kernel_words_between(0, UINT64_MAX, layout, parameters, extra, take_word, &words) || !launch->memories ||
         !launch->spans)
         return;
     if (state == MAKER) {
         pthread_mutex_lock(&lock);
-        make_table(k, launch, launch_number(), captured ? ps_pointer_tables_may_be_made : ps_pointer_tables_made);
+        make_table(k, launch);
         pthread_mutex_unlock(&lock);
         return;
     }
     launch->key = key;
 }
 
-void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per_thread, bool can_look)
+/*
+ * Lets the launch count as one that made tables. Returns a look to be queued, or NULL. What is
+ * captured runs later, and can't be looked at. [lock]
+ */
+static struct look *begin_look(struct kernel *k, const struct ps_made_launch *launch)
 {
-    size_t bytes[PS_MADE_MEMORY];
+    struct look *look = !launch->captured && have_memory() ? take_look() : NULL;
+    const uint64_t undecided = ps_undecided_add(launch);
 
-    if (!can_look)
-        launch->key = 0; /* also cleared for the thread's end, when the stream may be gone */
-    if (!launch->key)
-        return;
-    choose_memory(launch, bytes);
+    ps_pointer_tables_publish();
+    if (look) {
+        look->kernel = k;
+        look->launch = *launch;
+        look->undecided = undecided;
+    }
+    return look;
+}
+
+void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per_thread)
+{
+    struct look *look = NULL;
+
+    choose_memory(launch);
+    launch->number = launch_number();
     pthread_mutex_lock(&lock);
     struct kernel *k = find_or_add(launch->key);
-    struct look *look = NULL;
-    if (k && state_of(k) == UNKNOWN && !launch->memories && ++k->asked >= ASKED_MAX && !k->looks)
+    const enum state state = state_of(k);
+    if (k && state == UNKNOWN && !launch->memories && ++k->asked >= ASKED_MAX && !k->looks)
         decide(k, MAKES_NONE);
-    if (k && state_of(k) == MAKER && launch->memories)
-        make_table(k, launch, launch_number(), ps_pointer_tables_made);
-    if (k && state_of(k) == UNKNOWN && launch->memories && have_memory()) {
-        look = take_look();
-        struct record record = {.kernel = k, .launch = *launch, .when = launch_number()};
-        if (look) {
-            look->record = record;
-            memcpy(look->bytes, bytes, sizeof bytes);
-        }
-        if (record_count < LAUNCHES) {
-            records[record_count++] = record;
-            k->waiting++;
-            atomic_store_explicit(&undecided, record_count, memory_order_relaxed);
-        }
-    }
+    if (k && state == MAKER && launch->memories)
+        make_table(k, launch);
+    if (k && state == UNKNOWN && launch->memories)
+        look = begin_look(k, launch);
     pthread_mutex_unlock(&lock);
-    launch->key = 0;
+    launch->key = 0; /* the thread's end has nothing to do with it, when the stream may be gone */
     if (!look)
         return;
     const bool queued = queue_look(look, !stream && per_thread ? CU_STREAM_PER_THREAD : stream);
@@ -506,7 +457,7 @@ void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per
     look->queued = queued;
     look->taken = false;
     if (!queued) /* a kernel whose looks the driver refuses must be decided at some time, too */
-        looked_in_vain(look->record.kernel);
+        looked_in_vain(look->kernel);
     atomic_fetch_add_explicit(&looks_queued, queued, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
 }

@@ -8,10 +8,10 @@
  * The beginning of that memory is copied to the host, on the launch's own stream, and searched. If
  * the address of a span that the launch was given stands there, the kernel is a *maker* of tables.
  * From then on each of its launches makes a pointer table (pointer_tables.h). The table is the
- * memory at that parameter, and names the spans that the launch is given. Earlier launches of the
- * kernel count too, as soon as it is known as a maker. Until then the spans that they named do not
- * leave by reaction, if other spans can. A kernel that was examined several times in vain is no
- * maker.
+ * memory at that parameter, and names the spans that the launch is given. Until then all memory of
+ * each of its launches counts as such a table, unless it was searched in vain
+ * (undecided_launches.h). The spans do not leave by reaction, if other spans can. A kernel that was
+ * examined several times in vain is no maker.
  *
  * Some tables stay unknown. A maker's first launches may make none. A kernel may be given the
  * addresses in disguise or in memory. A kernel that is given an index writes one entry, and is
@@ -34,21 +34,13 @@
 #include <stdint.h>
 
 #include "kernels/layouts.h"
-#include "memory/span.h"
+#include "kernels/undecided_launches.h"
 
-#define PS_MADE_MEMORY 6u /* a launch's parameters to other memory; further ones are ignored */
-#define PS_MADE_SPANS 12u /* a launch's parameters to spans; its table names no further ones */
-
-/* A launch that may make a table. */
-struct ps_made_launch {
-    CUfunction function;
-    uint64_t key; /* of the kernel; 0: the launch's end has nothing to do */
-    unsigned memories, spans;
-    struct {
-        CUdeviceptr address;
-        unsigned place; /* among all words of the parameters */
-    } memory[PS_MADE_MEMORY], span[PS_MADE_SPANS];
-};
+/*
+ * Reads the looks that are over, and waits for none. Called before each launch whose tables are
+ * asked for. Cheap while no look is under way.
+ */
+void ps_made_tables_read(void);
 
 /*
  * Called before a launch that is given spans and other addresses. If the kernel is a maker, its
@@ -58,25 +50,13 @@ struct ps_made_launch {
 void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
                           void **parameters, void **extra, bool captured);
 
-/*
- * Called after the launch was queued. `looks`: work may be queued behind the launch. It is false
- * while a stream is captured.
- */
-void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per_thread, bool looks);
-
-/* The memory is overwritten or freed: words that launches wrote there before are no table. */
-void ps_made_tables_overwritten(CUdeviceptr to, size_t bytes);
+/* Called after a launch was queued whose `key` is not 0. */
+void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per_thread);
 
 /*
  * The program's context ends, and the events of its looks with it. Called before its end begins,
  * unless that is known only afterwards.
  */
 void ps_made_tables_context_ends(CUcontext context);
-
-/*
- * Returns whether a launch that may have made a table names the span, while its kernel is
- * undecided. [with the registry lock or without]
- */
-bool ps_made_tables_may_hold(const struct ps_span *span);
 
 #endif

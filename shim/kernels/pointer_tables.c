@@ -8,8 +8,8 @@
 #include "base/counters.h"
 #include "base/log.h"
 #include "cuda/driver.h"
-#include "kernels/made_tables.h"
 #include "kernels/module_variables.h"
+#include "kernels/undecided_launches.h"
 #include "memory/registry.h"
 #include "policy/base/lower_bound.h"
 
@@ -35,7 +35,10 @@ struct table {
     struct run *run;
 };
 
-/* A leaf: no driver call and no other lock is taken with it held. */
+/*
+ * A leaf, except that the lock of undecided_launches.c is taken with it held. No driver call is
+ * made with it held.
+ */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* Sorted by start. There is room for a new table, and for one more when a table is cut in two. */
 static struct table tables[PS_POINTER_TABLES_MAX + 2];
@@ -58,19 +61,23 @@ static CUdeviceptr begin_of_block(CUdeviceptr address)
 static void publish(void)
 {
     const CUdeviceptr first = count ? tables[0].start : 0;
-    CUdeviceptr start = first;
+    CUdeviceptr start = first, end = count ? tables[count - 1].end : 0;
+    CUdeviceptr undecided_start, undecided_end;
 
     /* Other tables of the first one's allocation may be given by earlier addresses. */
     for (size_t i = 0; i < count && tables[i].base <= first && start != tables[i].base; i++)
         start = tables[i].from < start ? tables[i].from : start;
+    if (ps_undecided_extent(&undecided_start, &undecided_end)) {
+        start = !count || undecided_start < start ? undecided_start : start;
+        end = undecided_end > end ? undecided_end : end;
+    }
 
     /*
      * A reader may find one value from before and one from after. It then finds no table, or
      * searches in vain. That is no error: nothing orders it with this change.
      */
     atomic_store_explicit(&ps_pointer_tables_extent.start, start, memory_order_relaxed);
-    atomic_store_explicit(&ps_pointer_tables_extent.bytes, count ? tables[count - 1].end - start : 0,
-                          memory_order_relaxed);
+    atomic_store_explicit(&ps_pointer_tables_extent.bytes, end - start, memory_order_relaxed);
 }
 
 /* The allocation that a table lies in. */
@@ -350,7 +357,7 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
 {
     struct table table = {.count = 0};
 
-    ps_made_tables_overwritten(to, bytes);
+    ps_undecided_overwritten(to, bytes);
     if (bytes >= 8)
         table = read_copy(to, from, bytes);
     if (table.count) {
@@ -446,7 +453,7 @@ void ps_pointer_tables_brought(CUdeviceptr to, const void *from, size_t bytes, b
     table.in_variable = ps_module_variables_touch(to, bytes);
     place_in(&table, memory_at(to));
     if (!keeps) {
-        ps_made_tables_overwritten(to, bytes);
+        ps_undecided_overwritten(to, bytes);
         write_over(to, bytes, &table);
         return;
     }
@@ -468,12 +475,8 @@ static bool is_made_anew(const struct run *run, const struct ps_made_word *made,
 static struct table table_of(CUdeviceptr to, size_t bytes, bool in_variable, const struct ps_made_word *made, size_t n,
                              uint64_t launch, size_t more)
 {
-    struct table table = {.start = to,
-                          .end = to + bytes,
-                          .from = begin_of_block(to),
-                          .base = begin_of_block(to),
-                          .in_variable = in_variable,
-                          .run = malloc((n + more) * sizeof *table.run)};
+    struct table table = {
+        .start = to, .end = to + bytes, .in_variable = in_variable, .run = malloc((n + more) * sizeof *table.run)};
 
     if (!table.run)
         say_no_memory();
@@ -486,6 +489,7 @@ void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_w
 {
     bytes = bytes < PS_POINTER_TABLE_MADE ? bytes : PS_POINTER_TABLE_MADE;
     const bool in_variable = ps_module_variables_touch(to, bytes);
+    const struct memory memory = memory_at(to);
     pthread_mutex_lock(&lock);
     const size_t at = first_behind(to);
     const struct table *before = at < count && tables[at].start == to ? &tables[at] : NULL;
@@ -496,6 +500,7 @@ void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_w
             table.run[table.count++] = before->run[i];
     if (table.run) {
         ps_count(made_tables);
+        place_in(&table, memory);
         put(to, bytes, &table);
     }
     pthread_mutex_unlock(&lock);
@@ -509,6 +514,7 @@ void ps_pointer_tables_may_be_made(CUdeviceptr to, size_t bytes, const struct ps
 
     if (!table.run)
         return;
+    place_in(&table, memory_at(to));
     pthread_mutex_lock(&lock);
     add(&table);
     pthread_mutex_unlock(&lock);
@@ -516,7 +522,7 @@ void ps_pointer_tables_may_be_made(CUdeviceptr to, size_t bytes, const struct ps
 
 void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes)
 {
-    ps_made_tables_overwritten(to, bytes);
+    ps_undecided_overwritten(to, bytes);
     if (ps_pointer_tables_exist())
         write_over(to, bytes, NULL);
 }
@@ -556,10 +562,9 @@ void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes, boo
 {
     struct table *parts = NULL;
 
-    if (!keeps)
-        ps_made_tables_overwritten(to, bytes);
     if (!ps_pointer_tables_exist())
         return;
+    ps_undecided_moved(to, from, bytes, keeps);
     const bool in_variable = ps_module_variables_touch(to, bytes);
     const struct memory memory = memory_at(to);
     pthread_mutex_lock(&lock);
@@ -591,7 +596,7 @@ bool ps_pointer_tables_near(CUdeviceptr address, size_t bytes)
     size_t at = first_behind(address);
     bool near = at < count && tables[at].start < address + bytes;
     pthread_mutex_unlock(&lock);
-    return near;
+    return near || ps_undecided_near(address, bytes);
 }
 
 static void name_one(struct table *table, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
@@ -622,6 +627,7 @@ void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdevic
         end = tables[at].end;
     }
     pthread_mutex_unlock(&lock);
+    ps_undecided_name(address, name, ctx);
 }
 
 void ps_pointer_tables_name_between(CUdeviceptr address, size_t bytes, void (*name)(void *ctx, CUdeviceptr named),
@@ -631,6 +637,7 @@ void ps_pointer_tables_name_between(CUdeviceptr address, size_t bytes, void (*na
     for (size_t at = first_behind(address); at < count && tables[at].start < address + bytes; at++)
         name_one(&tables[at], name, ctx);
     pthread_mutex_unlock(&lock);
+    ps_undecided_name_between(address, bytes, name, ctx);
 }
 
 void ps_pointer_tables_name_of_variables(void (*name)(void *ctx, CUdeviceptr named), void *ctx)
@@ -639,5 +646,13 @@ void ps_pointer_tables_name_of_variables(void (*name)(void *ctx, CUdeviceptr nam
     for (size_t at = 0; at < count; at++)
         if (tables[at].in_variable)
             name_one(&tables[at], name, ctx);
+    pthread_mutex_unlock(&lock);
+    ps_undecided_name_of_variables(name, ctx);
+}
+
+void ps_pointer_tables_publish(void)
+{
+    pthread_mutex_lock(&lock);
+    publish();
     pthread_mutex_unlock(&lock);
 }

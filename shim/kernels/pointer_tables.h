@@ -39,6 +39,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/undecided_launches.h"
+
 #define PS_POINTER_TABLES_MAX 4096u
 
 /*
@@ -137,8 +139,19 @@ static inline bool ps_pointer_tables_exist(void)
     return atomic_load_explicit(&ps_pointer_tables_extent.bytes, memory_order_relaxed) != 0;
 }
 
+/*
+ * Called when launches became undecided, or were decided: their memory counts as tables
+ * (undecided_launches.h).
+ */
+void ps_pointer_tables_publish(void);
+
 /* The number of tables in variables of modules. Launches read it without a lock. */
 extern atomic_size_t ps_pointer_tables_in_variables;
+static inline bool ps_pointer_tables_exist_in_variables(void)
+{
+    return atomic_load_explicit(&ps_pointer_tables_in_variables, memory_order_relaxed) ||
+           atomic_load_explicit(&ps_undecided_in_variables, memory_order_relaxed);
+}
 
 /* Calls `name` for an address in each span that those tables name. */
 void ps_pointer_tables_name_of_variables(void (*name)(void *ctx, CUdeviceptr named), void *ctx);

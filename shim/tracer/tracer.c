@@ -287,8 +287,7 @@ static void note_tables(struct access *a, const struct ps_layout *layout, void *
  */
 static void note_variables(struct access *a)
 {
-    if (!a->finds_none && atomic_load_explicit(&ps_pointer_tables_in_variables, memory_order_relaxed) &&
-        ps_ordering_rule(TABLE_NAMES_SPANS))
+    if (!a->finds_none && ps_pointer_tables_exist_in_variables() && ps_ordering_rule(TABLE_NAMES_SPANS))
         ps_pointer_tables_name_of_variables(note_unit, a);
 }
 
@@ -364,10 +363,13 @@ void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameter
     struct ps_other_words others = {.list = list};
     if (has_lists || ps_kernel_words(layout, parameters, extra, note_word, a, &others)) {
         const struct ps_other_words listed = others; /* `others` has no address outside this function */
-        /* Before note_tables: a table that this kernel makes replaces the one that was there. */
-        if ((has_lists || others.count) && !a->finds_none && (a->count || a->in_blocks.count))
-            ps_made_tables_begin(&a->made, function, layout, parameters, extra,
-                                 ps_capture_has(a->handle, a->per_thread_default));
+        if (has_lists || others.count) {
+            ps_made_tables_read();
+            /* Before note_tables: a table that this kernel makes replaces what was there. */
+            if (!a->finds_none && (a->count || a->in_blocks.count))
+                ps_made_tables_begin(&a->made, function, layout, parameters, extra,
+                                     ps_capture_has(a->handle, a->per_thread_default));
+        }
         note_tables(a, layout, parameters, extra);
         note_variables(a);
         note_use_of_graph_memory(a, layout, parameters, extra);
@@ -407,6 +409,7 @@ void ps_tracer_graph(CUgraphExec executable)
     if (!a)
         return;
     ps_launches_under_way_begins();
+    ps_made_tables_read();
     a->kind.fingerprint = (uint64_t)(uintptr_t)executable * 0x9E3779B97F4A7C15u;
     note_variables(a); /* as they are now: kernels of the graph may read them when it runs */
     const bool known = !ps_ordering_rule(GRAPH_NAMES_SPANS) || ps_graph_name(executable, note_unit, a);
@@ -667,7 +670,7 @@ void ps_tracer_end(void)
     struct access *a = current;
 
     if (a && a->made.key)
-        ps_made_tables_end(&a->made, a->handle, a->per_thread_default, !ps_capture_anywhere());
+        ps_made_tables_end(&a->made, a->handle, a->per_thread_default);
     if (a && a->unseen)
         at_own_device(a, false);
     ps_launches_under_way_ends();

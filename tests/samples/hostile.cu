@@ -20,6 +20,8 @@
 
 #include "hostile_nodes.h"
 
+#include "hostile_makers.h"
+
 static const struct hostile_case cases[] = {
     {"interior-free", case_interior_free, "cudaFree of addresses inside an allocation"},
     {"unknown-free", case_unknown_free, "cudaFree of addresses that were never allocated, and of null"},
@@ -61,6 +63,11 @@ static const struct hostile_case cases[] = {
     {"table-graph-later", case_table_graph_later, "tables that are written when the graph that uses them is there"},
     {"table-condition", case_table_condition, "tables that copies in conditional nodes bring"},
     {"table-made-captured", case_table_made_captured, "kernels that write tables and are only captured"},
+    {"made-beside-capture", case_made_beside_capture, "a kernel that writes a table while another stream is captured"},
+    {"made-beside-copy", case_made_beside_copy, "the same, where memory beside the table is written over"},
+    {"made-copied", case_made_copied, "the same, where the table is copied at once"},
+    {"made-in-graph", case_made_in_graph, "the same, where only a graph launches the kernel"},
+    {"made-inside", case_made_inside, "the same, where the table lies inside a structure"},
     {"table-disabled", case_table_disabled, "a graph's copy of a table that is disabled and enabled again"},
     {"green-streams", case_green_streams, "spans on streams of a green context, which then goes away"},
     {"green-current", case_green_current, "memory that a green context allocates and uses"},
@@ -131,7 +138,7 @@ int main(int argc, char **argv)
 
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         for (const struct hostile_case &each : cases)
-            printf("%-18s %s\n", each.name, each.what);
+            printf("%-20s %s\n", each.name, each.what);
         return 0;
     }
     if (argc >= 2)

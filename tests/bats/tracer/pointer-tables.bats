@@ -28,6 +28,14 @@ setup() { helper_setup 60; requires sim samples jq; }
     done
 }
 
+@test "tables count from the first launch of the kernel that writes them, before it is known to do so" {
+    local case budget guard
+    while IFS=: read -r case budget guard; do
+        hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_GRACE=0
+        { goes_on && sound untouched; } || { echo "$case under $budget, $guard" >&2 && return 1; }
+    done < <(printf "%s\n" made-{beside-capture,beside-copy,copied,in-graph,inside}:{8MiB,12MiB}:{unmap,host})
+}
+
 @test "every table is seen once, by either tracer, and none is forgotten too early" {
     local tracer
     for tracer in cupti hook; do

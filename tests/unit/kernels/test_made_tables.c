@@ -32,6 +32,8 @@ static struct CUevent_st events[64];
 static unsigned event_count;
 static CUcontext current, registered_in;
 static unsigned uses_after_the_end; /* of events */
+static bool are_under_way;          /* the looks */
+static bool makes_none;             /* no kernel writes an address */
 
 static CUresult CUDAAPI get_current(CUcontext *context)
 {
@@ -82,7 +84,7 @@ static CUresult CUDAAPI record(CUevent event, CUstream stream)
 static CUresult CUDAAPI query(CUevent event)
 {
     EXPECT(event->recorded);
-    return use(event);
+    return are_under_way ? CUDA_ERROR_NOT_READY : use(event);
 }
 
 static CUresult CUDAAPI attributes(unsigned int count, CUpointer_attribute *asked, void **values, CUdeviceptr address)
@@ -106,7 +108,7 @@ static CUresult CUDAAPI register_memory(void *memory, size_t bytes, unsigned int
     return CUDA_SUCCESS;
 }
 
-/* All kernels write the address of the first span. */
+/* Mostly all kernels write the address of the first span. */
 static CUresult CUDAAPI copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     const uint64_t word = BASE;
@@ -114,7 +116,8 @@ static CUresult CUDAAPI copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUs
     (void)from;
     (void)stream;
     memset((void *)(uintptr_t)to, 0, bytes);
-    memcpy((void *)(uintptr_t)to, &word, sizeof word);
+    if (!makes_none)
+        memcpy((void *)(uintptr_t)to, &word, sizeof word);
     return CUDA_SUCCESS;
 }
 
@@ -155,24 +158,55 @@ static void set_up(void)
     current = SECOND;
 }
 
-/* Launches the kernel of that number, which is given a span and memory of the program. */
-static void launch(uintptr_t kernel)
+/*
+ * Launches the kernel of that number, which is given a span and memory of the program. As before
+ * each launch, the looks that are over are read.
+ */
+static void launch_at(uintptr_t kernel, size_t behind, bool captured)
 {
     struct ps_layout *layout = calloc(1, sizeof *layout + 2 * sizeof layout->size[0]);
-    CUdeviceptr table = MEMORY + 4096 * kernel, tensor = BASE;
+    CUdeviceptr table = MEMORY + 4096 * kernel + behind, tensor = BASE;
     void *parameters[] = {&table, &tensor};
     struct ps_made_launch made;
 
     layout->count = 2;
     layout->size[0] = layout->size[1] = 8;
-    ps_made_tables_begin(&made, (CUfunction)kernel, layout, parameters, NULL, false);
-    ps_made_tables_end(&made, NULL, false, true);
+    ps_made_tables_read();
+    ps_made_tables_begin(&made, (CUfunction)kernel, layout, parameters, NULL, captured);
+    if (made.key)
+        ps_made_tables_end(&made, NULL, false);
     free(layout);
+}
+
+static void launch(uintptr_t kernel)
+{
+    launch_at(kernel, 0, false);
 }
 
 static bool has_table(uintptr_t kernel)
 {
-    return ps_pointer_tables_near(MEMORY + 4096 * kernel, 8);
+    return !ps_undecided_near(MEMORY + 4096 * kernel, 8) && ps_pointer_tables_near(MEMORY + 4096 * kernel, 8);
+}
+
+static void count_name(void *names, CUdeviceptr named)
+{
+    EXPECT_U64(BASE, named);
+    ++*(unsigned *)names;
+}
+
+/* Returns the number of spans that a launch uses which is given the address. */
+static unsigned names_at(CUdeviceptr address)
+{
+    unsigned names = 0;
+
+    if (address - ps_pointer_tables_extent.start < ps_pointer_tables_extent.bytes)
+        ps_pointer_tables_name(address, count_name, &names);
+    return names;
+}
+
+static unsigned names_of(uintptr_t kernel)
+{
+    return names_at(MEMORY + 4096 * kernel);
 }
 
 static void test_looks(void)
@@ -228,6 +262,88 @@ static void test_other_contexts_go_on(void)
     EXPECT_U64(0, uses_after_the_end);
 }
 
+/* A launch uses what another one may have made, as long as that is not known. */
+static void test_undecided_launches_count(void)
+{
+    are_under_way = true;
+    launch(20);
+    EXPECT(!has_table(20));
+    EXPECT_U64(1, names_of(20));
+    EXPECT_U64(0, names_of(21));
+    are_under_way = false;
+    ps_made_tables_read();
+    EXPECT(has_table(20));
+    EXPECT_U64(1, names_of(20));
+}
+
+static void test_looks_in_vain_end_it(void)
+{
+    makes_none = true;
+    launch(22);
+    EXPECT_U64(1, names_of(22));
+    ps_made_tables_read();
+    EXPECT_U64(0, names_of(22));
+    makes_none = false;
+}
+
+/* What is captured can't be looked at. Another launch decides. */
+static void test_captured_launches_count(void)
+{
+    launch_at(24, 0, true);
+    ps_made_tables_read();
+    EXPECT_U64(1, names_of(24));
+    launch_at(24, 8192, false);
+    ps_made_tables_read();
+    EXPECT(has_table(24));
+    EXPECT(has_table(26));
+    EXPECT_U64(1, names_of(24));
+}
+
+/* The launch counts until its whole memory is written over: here, all bytes that are looked at. */
+static void test_parts_written_over(void)
+{
+    const CUdeviceptr table = MEMORY + 4096 * 28;
+
+    are_under_way = true;
+    launch(28);
+    ps_pointer_tables_overwritten(table + 64, 4096 - 64);
+    ps_pointer_tables_overwritten(table, 64);
+    EXPECT_U64(1, names_at(table));
+    ps_pointer_tables_overwritten(table, 4096);
+    EXPECT_U64(0, names_at(table));
+    are_under_way = false;
+    ps_made_tables_read();
+    EXPECT(!has_table(28));
+}
+
+/* The copy counts as well, and stays when the source is written over. */
+static void test_copies_on_the_device(void)
+{
+    const CUdeviceptr table = MEMORY + 4096 * 30, copy = MEMORY + 4096 * 40;
+
+    are_under_way = true;
+    launch(30);
+    ps_pointer_tables_moved(copy, table, 16, false);
+    ps_pointer_tables_overwritten(table, 4096);
+    EXPECT_U64(0, names_at(table));
+    EXPECT_U64(1, names_at(copy));
+    are_under_way = false;
+    ps_made_tables_read();
+    EXPECT_U64(1, names_at(copy));
+    EXPECT(has_table(40));
+}
+
+/* Of too many launches the oldest is forgotten. */
+static void test_many_launches(void)
+{
+    for (uintptr_t i = 0; i <= PS_UNDECIDED_MAX; i++)
+        launch_at(50 + i % 100, i / 100 * 8, true);
+    EXPECT_U64(PS_UNDECIDED_MAX, ps_undecided_launches);
+    for (uintptr_t i = 0; i < 100; i++)
+        ps_pointer_tables_overwritten(MEMORY + 4096 * (50 + i), 8192);
+    EXPECT_U64(0, ps_undecided_launches);
+}
+
 int main(void)
 {
     set_up();
@@ -236,5 +352,11 @@ int main(void)
     test_no_event_outlives_its_context();
     test_handle_comes_again();
     test_other_contexts_go_on();
+    test_undecided_launches_count();
+    test_looks_in_vain_end_it();
+    test_captured_launches_count();
+    test_parts_written_over();
+    test_copies_on_the_device();
+    test_many_launches();
     return expect_status();
 }

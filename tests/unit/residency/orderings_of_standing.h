@@ -225,14 +225,14 @@ static void thread_ends_in_last_launch(void)
 }
 
 /*
- * A launch of a kernel that may make tables is queued while another thread captures. It is not
- * examined later: its stream may be gone by then.
+ * A launch of a kernel that may make tables has ended. It is not examined again when its thread
+ * ends: its stream may be gone by then.
  */
-static void end_made_in_capture(void)
+static void end_made_once(void)
 {
     struct ps_made_launch made = {.key = 1};
 
-    ps_made_tables_end(&made, stream->handle, false, false);
+    ps_made_tables_end(&made, stream->handle, false);
     EXPECT_U64(0, made.key);
 }
 

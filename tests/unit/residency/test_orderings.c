@@ -604,7 +604,7 @@ static const struct {
     {"launches-without-number", 2, MANY, launches_without_number},
     {"thread-ends-in-launch", 2, MANY, thread_ends_in_launch},
     {"thread-ends-later", 2, MANY, thread_ends_in_last_launch},
-    {"end-made-in-capture", 2, MANY, end_made_in_capture},
+    {"end-made-once", 2, MANY, end_made_once},
     {"born-beside-standing", 3, MANY, born_beside_standing},
     {"look-behind-gate", 2, MANY, look_behind_gate},
     {"look-in-grace", 2, MANY, look_in_grace},

@@ -1,0 +1,131 @@
+/*
+ * Cases of `hostile`: kernels that write tables, at their first launches. By those launches
+ * Penstock learns what a kernel does. Part of hostile.cu, after hostile_nodes.h.
+ */
+#ifndef PENSTOCK_SAMPLES_HOSTILE_MAKERS_H
+#define PENSTOCK_SAMPLES_HOSTILE_MAKERS_H
+
+/* Each part of a case has kernels of its own, which have never been launched before. */
+#define MAKER(name)                                                                                                    \
+    KERNEL(name, (const uint32_t **table, const uint32_t *a, const uint32_t *b, size_t count), (table, a, b, count))   \
+    {                                                                                                                  \
+        FOR_EACH_ITEM (i, count)                                                                                       \
+            table[i] = i == 0 ? a : b;                                                                                 \
+    }
+
+MAKER(write_beside_capture)
+MAKER(write_beside_copy)
+MAKER(write_what_is_copied)
+MAKER(write_in_graph)
+MAKER(write_inside)
+
+/* A table, and memory for its kernels' results. */
+struct made_table {
+    struct span_set set;
+    uint32_t *out;
+    const uint32_t **table;
+    const uint32_t *named[4];
+    size_t span[4];
+};
+
+#define TABLE_WORDS 128
+
+static struct made_table new_made_table(void)
+{
+    struct made_table made = {};
+
+    made.set = new_span_set();
+    made.out = new_span();
+    CHECK(cudaMalloc(&made.table, TABLE_WORDS * sizeof(*made.table)));
+    name_four(&made.set, 0, 1, made.span, made.named);
+    CHECK(cudaStreamSynchronize(made.set.stream));
+    return made;
+}
+
+static void check_and_free_made(struct made_table *made, const char *what)
+{
+    CHECK(cudaFree(made->table));
+    CHECK(cudaFree(made->out));
+    check_and_free_spans(&made->set, what);
+}
+
+/* The kernel's only launch, while another stream is captured. */
+static void case_made_beside_capture(void)
+{
+    struct made_table made = new_made_table();
+    const cudaStream_t captured = new_stream();
+    cudaGraph_t graph = nullptr;
+
+    CHECK(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal));
+    LAUNCH(captured, 1, add_to_words, made.set.span[2], 0, 1);
+    LAUNCH(made.set.stream, 2, write_beside_capture, made.table, made.named[0], made.named[1], 2);
+    CHECK(cudaStreamEndCapture(captured, &graph));
+    CHECK(cudaGraphDestroy(graph));
+    expect_through_table(&made.set, made.out, made.table, made.span, 2, "a table that is made beside a capture");
+    CHECK(cudaStreamDestroy(captured));
+    check_and_free_made(&made, "after a table that was made beside a capture");
+}
+
+/* Other memory of the allocation is written over at once. */
+static void case_made_beside_copy(void)
+{
+    struct made_table made = new_made_table();
+    uint64_t *host = nullptr;
+
+    CHECK(cudaMallocHost(&host, 8 * sizeof(*host)));
+    LAUNCH(made.set.stream, 2, write_beside_copy, made.table, made.named[0], made.named[1], 2);
+    CHECK(cudaMemcpyAsync(made.table + 64, host, 8 * sizeof(*host), cudaMemcpyHostToDevice, made.set.stream));
+    expect_through_table(&made.set, made.out, made.table, made.span, 2, "a table beside memory that is written over");
+    CHECK(cudaFreeHost(host));
+    check_and_free_made(&made, "after a table beside memory that was written over");
+}
+
+/* The table is copied on the device, at once. */
+static void case_made_copied(void)
+{
+    struct made_table made = new_made_table();
+    const uint32_t **copy = nullptr;
+    const size_t bytes = 2 * sizeof(*copy);
+
+    CHECK(cudaMalloc(&copy, bytes));
+    LAUNCH(made.set.stream, 2, write_what_is_copied, made.table, made.named[0], made.named[1], 2);
+    CHECK(cudaMemcpyAsync(copy, made.table, bytes, cudaMemcpyDeviceToDevice, made.set.stream));
+    CHECK(cudaMemsetAsync(made.table, 0, bytes, made.set.stream));
+    expect_through_table(&made.set, made.out, copy, made.span, 2, "the copy of a table that was just made");
+    CHECK(cudaFree(copy));
+    check_and_free_made(&made, "after the copy of a table that was just made");
+}
+
+/* The kernel is only ever launched in a graph. */
+static void case_made_in_graph(void)
+{
+    struct made_table made = new_made_table();
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+
+    CHECK(cudaStreamBeginCapture(made.set.stream, cudaStreamCaptureModeGlobal));
+    LAUNCH(made.set.stream, 2, write_in_graph, made.table, made.named[0], made.named[1], 2);
+    CHECK(cudaStreamEndCapture(made.set.stream, &graph));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK(cudaGraphLaunch(executable, made.set.stream));
+    expect_through_table(&made.set, made.out, made.table, made.span, 2, "a table that a graph made");
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphDestroy(graph));
+    check_and_free_made(&made, "after a table that a graph made");
+}
+
+/* The kernel writes into a structure. Other kernels are given its beginning. */
+static void case_made_inside(void)
+{
+    const size_t first = 64;
+    struct made_table made = new_made_table();
+
+    for (size_t turn = 0; turn < span_count; turn++) {
+        name_four(&made.set, turn, 1, made.span, made.named);
+        LAUNCH(made.set.stream, 2, write_inside, made.table + first, made.named[0], made.named[1], 2);
+        expect_behind(&made.set, made.out, made.table, first, made.span, 2, "a table inside a structure");
+    }
+    check_and_free_made(&made, "after tables inside a structure");
+}
+
+#endif
