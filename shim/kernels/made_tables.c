@@ -17,18 +17,29 @@
 #define KERNELS 8192u /* a power of two; at most half of the places are taken */
 #define LOOKS 32u     /* the most looks under way */
 #define LOOKED 4096u  /* bytes that are copied of each memory */
-#define LOOKS_MAX 4u  /* looks in vain, after which a kernel is no maker */
+#define LOOKS_MAX 4u  /* looks in vain, after which a kernel is no maker; also those at tables of a maker */
+#define SURE 2u       /* looks at tables of a maker, after which its next table replaces what was there */
 #define ASKED_MAX 64u /* launches without memory to look at, after which a kernel is no maker */
 
 enum state { UNKNOWN, MAKES_NONE, MAKER };
+
+/* Where a table has the address that a word of the parameters gives. */
+struct entry {
+    unsigned place; /* 1 + that of the word; 0: none */
+    size_t at;      /* bytes from the table's beginning */
+};
 
 /* Guarded by `lock`, except the atomic fields. */
 struct kernel {
     _Atomic uint64_t key; /* 0: none */
     _Atomic int state;
-    unsigned looks, asked;
-    uint64_t places; /* MAKER: a bit for each word of the parameters that leads to a table */
-    size_t bytes;    /* MAKER: the size of its tables; SIZE_MAX: as long as the memory */
+    unsigned in_vain, asked; /* looks in vain, and launches without memory to look at */
+    /* Of a maker: */
+    uint64_t places; /* a bit for each word of the parameters that leads to a table */
+    size_t bytes;    /* the size of its tables; SIZE_MAX: as long as the memory */
+    unsigned found;  /* looks that showed a table */
+    bool in_pieces;  /* it writes to other places of the table at each launch */
+    struct entry entries[PS_MADE_SPANS];
 };
 
 struct look {
@@ -49,7 +60,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kernel kernels[KERNELS];
 static unsigned kernel_count;
 static struct look looks[LOOKS];
-static atomic_uint looks_queued;
+atomic_uint ps_made_looks;
 static unsigned char *copied; /* LOOKS * PS_MADE_MEMORY pieces, pinned */
 static bool has_failed;       /* `copied` could not be made, so no look is taken */
 
@@ -129,17 +140,25 @@ static uint64_t launch_number(void)
     return atomic_load_explicit(&ps_registry.launch_number, memory_order_relaxed);
 }
 
-/* A launch that is captured runs later, or never. [lock] */
+/*
+ * What was there stays known if the launch is captured, because it runs later, or never. So it does
+ * behind a maker that fills its table in pieces, or may do so. [lock]
+ */
 static void make_table(const struct kernel *k, const struct ps_made_launch *l)
 {
+    const bool adds = l->captured || k->in_pieces || k->found < SURE;
     struct ps_made_word made[PS_MADE_SPANS];
 
     for (unsigned i = 0; i < l->spans; i++)
         made[i] = (struct ps_made_word){l->span[i].address, l->span[i].place};
-    for (unsigned i = 0; i < l->memories; i++)
-        if (k->places >> l->memory[i].place & 1)
-            (l->captured ? ps_pointer_tables_may_be_made : ps_pointer_tables_made)(l->memory[i].address, k->bytes, made,
-                                                                                   l->spans, l->number);
+    for (unsigned i = 0; i < l->memories; i++) {
+        if (!(k->places >> l->memory[i].place & 1))
+            continue;
+        if (!l->captured)
+            ps_count(made_tables);
+        (adds ? ps_pointer_tables_may_be_made : ps_pointer_tables_made)(l->memory[i].address, k->bytes, made, l->spans,
+                                                                        l->number);
+    }
 }
 
 /* Decides about the kernel. If it is a maker, its undecided launches made tables. [lock] */
@@ -232,32 +251,70 @@ static struct look *take_look(void)
     return NULL;
 }
 
-/* Returns whether the launch was given the span of that address. */
-static bool is_given(const struct ps_made_launch *l, CUdeviceptr address)
+/*
+ * Returns the place of the word by which the launch was given the span of that address; -1: it was
+ * not. A span that several words give has any of their places.
+ */
+static int place_given(const struct ps_made_launch *l, CUdeviceptr address, bool *several)
 {
     const struct ps_span *span = ps_address_span(ps_address_meant(address));
+    int place = -1;
 
+    *several = false;
     for (unsigned i = 0; span && i < l->spans; i++)
-        if (ps_address_span(l->span[i].address) == span)
-            return true;
-    return false;
+        if (ps_address_span(l->span[i].address) == span) {
+            *several = place >= 0;
+            place = (int)l->span[i].place;
+        }
+    return place;
 }
 
-/* Returns the size of the longest table in the copies of a look, or 0. Adds the tables' places. */
+/* A maker in pieces has the address of one word elsewhere in each table. [lock] */
+static void note_entry(struct kernel *k, unsigned place, size_t at)
+{
+    struct entry *entry = k->entries;
+
+    while (entry < k->entries + PS_MADE_SPANS && entry->place && entry->place != place + 1)
+        entry++;
+    if (entry == k->entries + PS_MADE_SPANS)
+        return;
+    k->in_pieces |= entry->place && entry->at != at;
+    *entry = (struct entry){place + 1, at};
+}
+
+/*
+ * Returns the size of the table in a copied piece, or 0. Notes the first address of each word that
+ * is not among the noted ones. [lock]
+ */
+static size_t find_table(struct kernel *k, const struct ps_made_launch *l, const unsigned char *piece, size_t bytes,
+                         uint64_t *noted)
+{
+    size_t end = 0;
+
+    for (size_t at = 0; at + 8 <= bytes; at += 8) {
+        CUdeviceptr word;
+        bool several;
+        memcpy(&word, piece + at, sizeof word);
+        const int place = place_given(l, word, &several);
+        if (place < 0)
+            continue;
+        end = at + 8;
+        if (!several && !(*noted >> place & 1))
+            note_entry(k, (unsigned)place, at);
+        *noted |= 1ull << place;
+    }
+    return end;
+}
+
+/* Returns the size of the longest table in a look, or 0. Adds the tables' places. [lock] */
 static size_t find_tables(const struct look *look, uint64_t *places)
 {
     const struct ps_made_launch *l = &look->launch;
+    uint64_t noted = 0;
     size_t longest = 0;
 
     for (unsigned i = 0; i < l->memories; i++) {
-        const unsigned char *piece = piece_of(look, i);
-        size_t end = 0;
-        for (size_t at = 0; at + 8 <= l->memory[i].bytes; at += 8) {
-            CUdeviceptr word;
-            memcpy(&word, piece + at, sizeof word);
-            if (is_given(l, word))
-                end = at + 8;
-        }
+        const size_t end = find_table(look->kernel, l, piece_of(look, i), l->memory[i].bytes, &noted);
         if (!end)
             continue;
         *places |= 1ull << l->memory[i].place;
@@ -266,10 +323,16 @@ static size_t find_tables(const struct look *look, uint64_t *places)
     return longest;
 }
 
+/* A maker that makes no table at some launches is not looked at for ever. [lock] */
+static bool has_enough_looks(const struct kernel *k)
+{
+    return k->found >= LOOKS_MAX || (k->found && k->found + k->in_vain >= 2 * LOOKS_MAX);
+}
+
 /* [lock] */
 static void looked_in_vain(struct kernel *k)
 {
-    if (++k->looks >= LOOKS_MAX && state_of(k) == UNKNOWN)
+    if (++k->in_vain >= LOOKS_MAX && state_of(k) == UNKNOWN)
         decide(k, MAKES_NONE);
 }
 
@@ -281,8 +344,9 @@ static void read_look(struct look *look)
     const size_t bytes = find_tables(look, &places);
 
     look->queued = look->taken = false;
-    atomic_fetch_sub_explicit(&looks_queued, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&ps_made_looks, 1, memory_order_relaxed);
     if (bytes) {
+        k->found++;
         k->places |= places;
         k->bytes = bytes > k->bytes ? bytes : k->bytes;
         decide(k, MAKER);
@@ -293,7 +357,7 @@ static void read_look(struct look *look)
     }
 }
 
-static void read_what_is_there(void)
+void ps_made_tables_read_looks(void)
 {
     for (unsigned i = 0; i < LOOKS; i++) {
         struct look *look = &looks[i];
@@ -310,7 +374,7 @@ static void read_what_is_there(void)
             read_look(look);
         } else if (result != CUDA_ERROR_NOT_READY) {
             look->queued = false; /* the device is broken */
-            atomic_fetch_sub_explicit(&looks_queued, 1, memory_order_relaxed);
+            atomic_fetch_sub_explicit(&ps_made_looks, 1, memory_order_relaxed);
         }
         pthread_mutex_unlock(&lock);
     }
@@ -330,7 +394,7 @@ static bool forget_event(struct look *look)
 {
     if (look->taken)
         return !look->queued;
-    atomic_fetch_sub_explicit(&looks_queued, look->queued, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&ps_made_looks, look->queued, memory_order_relaxed);
     look->queued = false;
     look->done = NULL;
     look->context = NULL;
@@ -382,12 +446,6 @@ static bool queue_look(struct look *look, CUstream stream)
 
 /* ---- launches ---- */
 
-void ps_made_tables_read(void)
-{
-    if (atomic_load_explicit(&looks_queued, memory_order_relaxed))
-        read_what_is_there();
-}
-
 void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
                           void **parameters, void **extra, bool captured)
 {
@@ -409,22 +467,28 @@ void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, co
     if (state == MAKER) {
         pthread_mutex_lock(&lock);
         make_table(k, launch);
+        const bool is_over = has_enough_looks(k);
         pthread_mutex_unlock(&lock);
-        return;
+        if (is_over)
+            return;
     }
+    launch->is_known = state == MAKER;
     launch->key = key;
 }
 
 /*
- * Lets the launch count as one that made tables. Returns a look to be queued, or NULL. What is
- * captured runs later, and can't be looked at. [lock]
+ * Lets the launch count as one that made tables, unless its tables are known. Returns a look to be
+ * queued, or NULL. What is captured runs later, and can't be looked at. [lock]
  */
 static struct look *begin_look(struct kernel *k, const struct ps_made_launch *launch)
 {
     struct look *look = !launch->captured && have_memory() ? take_look() : NULL;
-    const uint64_t undecided = ps_undecided_add(launch);
+    uint64_t undecided = 0;
 
-    ps_pointer_tables_publish();
+    if (!launch->is_known) {
+        undecided = ps_undecided_add(launch);
+        ps_pointer_tables_publish();
+    }
     if (look) {
         look->kernel = k;
         look->launch = *launch;
@@ -442,11 +506,13 @@ void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per
     pthread_mutex_lock(&lock);
     struct kernel *k = find_or_add(launch->key);
     const enum state state = state_of(k);
-    if (k && state == UNKNOWN && !launch->memories && ++k->asked >= ASKED_MAX && !k->looks)
+    if (k && state == UNKNOWN && !launch->memories && ++k->asked >= ASKED_MAX && !k->in_vain)
         decide(k, MAKES_NONE);
-    if (k && state == MAKER && launch->memories)
+    if (k && state == MAKER && !launch->is_known) {
         make_table(k, launch);
-    if (k && state == UNKNOWN && launch->memories)
+        launch->is_known = true;
+    }
+    if (k && state != MAKES_NONE && launch->memories && !has_enough_looks(k))
         look = begin_look(k, launch);
     pthread_mutex_unlock(&lock);
     launch->key = 0; /* the thread's end has nothing to do with it, when the stream may be gone */
@@ -458,6 +524,6 @@ void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per
     look->taken = false;
     if (!queued) /* a kernel whose looks the driver refuses must be decided at some time, too */
         looked_in_vain(look->kernel);
-    atomic_fetch_add_explicit(&looks_queued, queued, memory_order_relaxed);
+    atomic_fetch_add_explicit(&ps_made_looks, queued, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
 }

@@ -13,10 +13,15 @@
  * (undecided_launches.h). The spans do not leave by reaction, if other spans can. A kernel that was
  * examined several times in vain is no maker.
  *
+ * A maker's table replaces what was there. But a kernel that is given an index may write one entry
+ * at each launch. So a maker's first launches add to what was there, and are examined, too. If a
+ * word of the parameters is found in different places of the table, all launches add.
+ *
  * Some tables stay unknown. A maker's first launches may make none. A kernel may be given the
- * addresses in disguise or in memory. A kernel that is given an index writes one entry, and is
- * taken to replace the table. Graphs may make tables, and some were made before tracing began.
- * Under the guard `host` their spans are found in their slots, and `penstock verify` names them.
+ * addresses in disguise or in memory. A maker in pieces may write the same place at its first
+ * launches. A captured kernel makes its table when it is captured, not at each launch of the graph.
+ * Other kernels of graphs make none, and some tables were made before tracing began. Under the
+ * guard `host` their spans are found in their slots, and `penstock verify` names them.
  *
  * Two clocks: the copy stands behind the launch on the program's stream. Later writes to that
  * memory and its free stand there too. So the copy reads memory that the program still has. The
@@ -36,11 +41,16 @@
 #include "kernels/layouts.h"
 #include "kernels/undecided_launches.h"
 
-/*
- * Reads the looks that are over, and waits for none. Called before each launch whose tables are
- * asked for. Cheap while no look is under way.
- */
-void ps_made_tables_read(void);
+/* Reads the looks that are over, and waits for none. */
+void ps_made_tables_read_looks(void);
+
+/* Called before each launch whose tables are asked for. Cheap while no look is under way. */
+extern atomic_uint ps_made_looks; /* the number of looks under way */
+static inline void ps_made_tables_read(void)
+{
+    if (atomic_load_explicit(&ps_made_looks, memory_order_relaxed))
+        ps_made_tables_read_looks();
+}
 
 /*
  * Called before a launch that is given spans and other addresses. If the kernel is a maker, its

@@ -499,7 +499,6 @@ void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_w
             !is_made_anew(&before->run[i], made, n))
             table.run[table.count++] = before->run[i];
     if (table.run) {
-        ps_count(made_tables);
         place_in(&table, memory);
         put(to, bytes, &table);
     }

@@ -30,6 +30,7 @@ struct ps_made_launch {
     uint64_t key;    /* of the kernel; 0: the launch's end has nothing to do */
     uint64_t number; /* of the launch, among those that were given spans */
     bool captured;   /* it runs with its graph, maybe often or never */
+    bool is_known;   /* its tables are known */
     unsigned memories, spans;
     struct ps_made_memory {
         CUdeviceptr address;

@@ -68,6 +68,7 @@ static const struct hostile_case cases[] = {
     {"made-copied", case_made_copied, "the same, where the table is copied at once"},
     {"made-in-graph", case_made_in_graph, "the same, where only a graph launches the kernel"},
     {"made-inside", case_made_inside, "the same, where the table lies inside a structure"},
+    {"made-in-pieces", case_made_in_pieces, "the same, where each launch writes one entry"},
     {"table-disabled", case_table_disabled, "a graph's copy of a table that is disabled and enabled again"},
     {"green-streams", case_green_streams, "spans on streams of a green context, which then goes away"},
     {"green-current", case_green_current, "memory that a green context allocates and uses"},

@@ -19,6 +19,12 @@ MAKER(write_what_is_copied)
 MAKER(write_in_graph)
 MAKER(write_inside)
 
+KERNEL(write_entry, (const uint32_t **table, const uint32_t *a, size_t index, size_t count), (table, a, index, count))
+{
+    FOR_EACH_ITEM (i, count)
+        table[index + i] = a;
+}
+
 /* A table, and memory for its kernels' results. */
 struct made_table {
     struct span_set set;
@@ -126,6 +132,20 @@ static void case_made_inside(void)
         expect_behind(&made.set, made.out, made.table, first, made.span, 2, "a table inside a structure");
     }
     check_and_free_made(&made, "after tables inside a structure");
+}
+
+/* The kernel writes one entry at each launch. */
+static void case_made_in_pieces(void)
+{
+    struct made_table made = new_made_table();
+
+    for (size_t turn = 0; turn < span_count; turn++) {
+        name_four(&made.set, turn, 1, made.span, made.named);
+        for (size_t i = 0; i < 4; i++)
+            LAUNCH(made.set.stream, 1, write_entry, made.table, made.named[i], i, 1);
+        expect_through_table(&made.set, made.out, made.table, made.span, 4, "a table that is made entry by entry");
+    }
+    check_and_free_made(&made, "after tables that were made entry by entry");
 }
 
 #endif

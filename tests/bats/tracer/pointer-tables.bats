@@ -33,7 +33,7 @@ setup() { helper_setup 60; requires sim samples jq; }
     while IFS=: read -r case budget guard; do
         hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_GRACE=0
         { goes_on && sound untouched; } || { echo "$case under $budget, $guard" >&2 && return 1; }
-    done < <(printf "%s\n" made-{beside-capture,beside-copy,copied,in-graph,inside}:{8MiB,12MiB}:{unmap,host})
+    done < <(printf "%s\n" made-{beside-capture,beside-copy,copied,in-graph,inside,in-pieces}:{8MiB,12MiB}:{unmap,host})
 }
 
 @test "every table is seen once, by either tracer, and none is forgotten too early" {
