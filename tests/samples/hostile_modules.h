@@ -69,6 +69,7 @@ static void case_module_table(void)
         span[2] = (turn + 5) % span_count;
         one = set.span[span[2]];
         CHECK(cudaMemcpyToSymbol(spans_in_variable, &one, sizeof(one), 2 * sizeof(one)));
+        CHECK(cudaStreamSynchronize(cudaStreamLegacy)); /* the call returns when ordinary memory has been read */
         expect_through_variable(&set, out, span, 4, "a table in a variable, changed in its middle");
         /* A table that is copied there on the device. */
         for (size_t i = 0; i < 4; i++) {

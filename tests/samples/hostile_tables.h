@@ -134,6 +134,7 @@ static void case_table_changes(void)
         span[1] = (turn + 5) % span_count;
         const uint32_t *one = set.span[span[1]];
         CHECK(cudaMemcpy(table + 5, &one, sizeof(one), cudaMemcpyHostToDevice));
+        CHECK(cudaStreamSynchronize(cudaStreamLegacy)); /* the call returns when ordinary memory has been read */
         expect_through_table(&set, out, table + 4, span, 4, "a table that was changed in its middle");
         /* The second half alone. */
         expect_through_table(&set, out, table + 6, span + 2, 2, "the second half of a table");
