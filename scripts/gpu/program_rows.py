@@ -103,6 +103,9 @@ ROWS = [
         pairs=True),
     Row("jax-step", "JAX, the whole step one jitted function, its layers in a loop", "jax_step.py loop", tiny="loop 64 2 32 2 3", share=0.42,
         settings={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, ways=("plain", "tight", "auto"), pairs=True, limit=240),
+    # Six steps are too few to show a difference of 1 %.
+    Row("jax-room", "JAX, the same with more steps and memory enough", "jax_step.py loop 1024 16 1024 12 40", tiny="loop 64 2 32 2 3",
+        settings={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, ways=("plain", "auto"), pairs=True, turns=3),
     Row("jax-scan", "JAX, the same with lax.scan over its layers", "jax_step.py scan", tiny="scan 64 2 32 2 3", share=0.33,
         settings={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, ways=("plain", "tight", "auto"), pairs=True, limit=240),
     Row("cupy", "CuPy, its own pool (a static runtime)", "cupy_trainer.py pool", tiny="pool 64 64 2 3"),
