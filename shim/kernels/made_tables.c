@@ -35,11 +35,11 @@ struct kernel {
     _Atomic int state;
     unsigned in_vain, asked; /* looks in vain, and launches without memory to look at */
     /* Of a maker: */
-    uint64_t places; /* a bit for each word of the parameters that leads to a table */
-    size_t bytes;    /* the size of its tables; SIZE_MAX: as long as the memory */
-    unsigned found;  /* looks that showed a table */
-    bool in_pieces;  /* it writes to other places of the table at each launch */
-    struct entry entries[PS_MADE_SPANS];
+    uint64_t places;       /* a bit for each word of the parameters that leads to a table */
+    size_t bytes;          /* the size of its tables; SIZE_MAX: as long as the memory */
+    unsigned found;        /* looks that showed a table */
+    bool in_pieces;        /* it writes to other places of the table at each launch */
+    struct entry *entries; /* PS_MADE_SPANS of them, in the order in which they were found; NULL: none yet */
 };
 
 struct look {
@@ -272,8 +272,11 @@ static int place_given(const struct ps_made_launch *l, CUdeviceptr address, bool
 /* A maker in pieces has the address of one word elsewhere in each table. [lock] */
 static void note_entry(struct kernel *k, unsigned place, size_t at)
 {
+    if (!k->entries && !(k->entries = calloc(PS_MADE_SPANS, sizeof *k->entries))) {
+        k->in_pieces = true; /* it may be */
+        return;
+    }
     struct entry *entry = k->entries;
-
     while (entry < k->entries + PS_MADE_SPANS && entry->place && entry->place != place + 1)
         entry++;
     if (entry == k->entries + PS_MADE_SPANS)
