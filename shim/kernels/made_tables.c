@@ -141,12 +141,12 @@ static uint64_t launch_number(void)
 }
 
 /*
- * What was there stays known if the launch is captured, because it runs later, or never. So it does
- * behind a maker that fills its table in pieces, or may do so. [lock]
+ * What was there stays known if the launch is a graph's, because its place among the graph's copies
+ * is not known. So it does behind a maker that fills its table in pieces, or may do so. [lock]
  */
 static void make_table(const struct kernel *k, const struct ps_made_launch *l)
 {
-    const bool adds = l->captured || k->in_pieces || k->found < SURE;
+    const bool adds = l->in_graph || k->in_pieces || k->found < SURE;
     struct ps_made_word made[PS_MADE_SPANS];
 
     for (unsigned i = 0; i < l->spans; i++)
@@ -154,7 +154,7 @@ static void make_table(const struct kernel *k, const struct ps_made_launch *l)
     for (unsigned i = 0; i < l->memories; i++) {
         if (!(k->places >> l->memory[i].place & 1))
             continue;
-        if (!l->captured)
+        if (!l->in_graph)
             ps_count(made_tables);
         (adds ? ps_pointer_tables_may_be_made : ps_pointer_tables_made)(l->memory[i].address, k->bytes, made, l->spans,
                                                                         l->number);
@@ -449,43 +449,80 @@ static bool queue_look(struct look *look, CUstream stream)
 
 /* ---- launches ---- */
 
-void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
-                          void **parameters, void **extra, bool captured)
+/*
+ * Gathers what the launch is given. Returns whether that is spans and other memory, while the
+ * kernel may be a maker. `state`: the kernel's.
+ */
+static bool gather(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
+                   void **parameters, void **extra, enum state *state)
 {
     struct words words = {.launch = launch};
 
-    launch->key = 0;
-    const uint64_t key = key_of(function);
-    struct kernel *k = find(key);
-    const enum state state = state_of(k);
-    if (state == MAKES_NONE || !ps_ordering_rule(MADE_TABLE_NAMES_SPANS))
-        return;
+    launch->key = key_of(function);
+    *state = state_of(find(launch->key));
+    if (*state == MAKES_NONE || !ps_ordering_rule(MADE_TABLE_NAMES_SPANS))
+        return false;
     launch->function = function;
     launch->number = launch_number();
-    launch->captured = captured;
+    launch->in_graph = launch->is_known = false;
     launch->memories = launch->spans = 0;
-    if (!ps_kernel_words_between(0, UINT64_MAX, layout, parameters, extra, take_word, &words) || !launch->memories ||
-        !launch->spans)
-        return;
-    if (state == MAKER) {
+    return ps_kernel_words_between(0, UINT64_MAX, layout, parameters, extra, take_word, &words) && launch->memories &&
+           launch->spans;
+}
+
+void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
+                          void **parameters, void **extra)
+{
+    enum state state;
+    bool is_over = !gather(launch, function, layout, parameters, extra, &state);
+
+    if (!is_over && state == MAKER) {
+        const struct kernel *k = find(launch->key);
         pthread_mutex_lock(&lock);
         make_table(k, launch);
-        const bool is_over = has_enough_looks(k);
+        is_over = has_enough_looks(k);
         pthread_mutex_unlock(&lock);
-        if (is_over)
-            return;
+        launch->is_known = true;
     }
-    launch->is_known = state == MAKER;
-    launch->key = key;
+    if (is_over)
+        launch->key = 0;
+}
+
+bool ps_made_tables_in_graph(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
+                             void **parameters, void **extra)
+{
+    enum state state;
+
+    if (!gather(launch, function, layout, parameters, extra, &state))
+        return false;
+    choose_memory(launch);
+    launch->in_graph = true;
+    return launch->memories;
+}
+
+void ps_made_tables_run(const struct ps_made_launch *launch)
+{
+    struct ps_made_launch now = *launch;
+
+    now.number = launch_number();
+    pthread_mutex_lock(&lock);
+    const struct kernel *k = find(now.key);
+    if (state_of(k) == MAKER)
+        make_table(k, &now);
+    else if (state_of(k) == UNKNOWN) {
+        ps_undecided_add(&now);
+        ps_pointer_tables_publish();
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 /*
  * Lets the launch count as one that made tables, unless its tables are known. Returns a look to be
- * queued, or NULL. What is captured runs later, and can't be looked at. [lock]
+ * queued, or NULL. [lock]
  */
 static struct look *begin_look(struct kernel *k, const struct ps_made_launch *launch)
 {
-    struct look *look = !launch->captured && have_memory() ? take_look() : NULL;
+    struct look *look = have_memory() ? take_look() : NULL;
     uint64_t undecided = 0;
 
     if (!launch->is_known) {

@@ -19,9 +19,8 @@
  *
  * Some tables stay unknown. A maker's first launches may make none. A kernel may be given the
  * addresses in disguise or in memory. A maker in pieces may write the same place at its first
- * launches. A captured kernel makes its table when it is captured, not at each launch of the graph.
- * Other kernels of graphs make none, and some tables were made before tracing began. Under the
- * guard `host` their spans are found in their slots, and `penstock verify` names them.
+ * launches. Some tables were made before tracing began. Under the guard `host` their spans are
+ * found in their slots, and `penstock verify` names them.
  *
  * Two clocks: the copy stands behind the launch on the program's stream. Later writes to that
  * memory and its free stand there too. So the copy reads memory that the program still has. The
@@ -53,15 +52,22 @@ static inline void ps_made_tables_read(void)
 }
 
 /*
- * Called before a launch that is given spans and other addresses. If the kernel is a maker, its
- * table is known from here on. `captured`: the launch runs with its graph, maybe often or never. So
- * what was known of the table stays known, too.
+ * Called before a launch that is given spans and other addresses, and does not go into a graph. If
+ * the kernel is a maker, its table is known from here on.
  */
 void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
-                          void **parameters, void **extra, bool captured);
+                          void **parameters, void **extra);
 
 /* Called after a launch was queued whose `key` is not 0. */
 void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per_thread);
+
+/*
+ * The same for a kernel node of a graph. Returns whether it may make tables. If so,
+ * ps_made_tables_run is called with the filled structure before each launch of the graph.
+ */
+bool ps_made_tables_in_graph(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
+                             void **parameters, void **extra);
+void ps_made_tables_run(const struct ps_made_launch *launch);
 
 /*
  * The program's context ends, and the events of its looks with it. Called before its end begins,

@@ -32,8 +32,24 @@ static void drop(size_t at)
     publish();
 }
 
+/* Returns whether both are the same launch of a graph. */
+static bool is_again(const struct ps_made_launch *l, const struct ps_made_launch *other)
+{
+    bool is = l->in_graph && other->in_graph && l->key == other->key && l->memories == other->memories &&
+              l->spans == other->spans;
+
+    for (unsigned i = 0; is && i < l->memories; i++)
+        is = l->memory[i].address == other->memory[i].address;
+    for (unsigned i = 0; is && i < l->spans; i++)
+        is = l->span[i].address == other->span[i].address;
+    return is;
+}
+
 static uint64_t add(const struct ps_made_launch *launch, bool in_variable)
 {
+    for (size_t i = 0; launch->in_graph && i < count; i++)
+        if (is_again(&list[i].launch, launch))
+            return list[i].number;
     if (count == PS_UNDECIDED_MAX)
         drop(0);
     list[count++] = (struct undecided){++added, *launch, in_variable};

@@ -29,7 +29,7 @@ struct ps_made_launch {
     CUfunction function;
     uint64_t key;    /* of the kernel; 0: the launch's end has nothing to do */
     uint64_t number; /* of the launch, among those that were given spans */
-    bool captured;   /* it runs with its graph, maybe often or never */
+    bool in_graph;   /* it runs with its graph, maybe often */
     bool is_known;   /* its tables are known */
     unsigned memories, spans;
     struct ps_made_memory {
@@ -44,7 +44,10 @@ struct ps_made_launch {
     } span[PS_MADE_SPANS];
 };
 
-/* Adds the launch, whose memories have `from` and `bytes`. Returns its number, which is not 0. */
+/*
+ * Adds the launch, whose memories have `from` and `bytes`. A graph's launch that is there stays as
+ * it is. Returns its number, which is not 0.
+ */
 uint64_t ps_undecided_add(const struct ps_made_launch *launch);
 
 /* Forgets the launch of that number, if it is still there. */

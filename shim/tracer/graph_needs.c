@@ -9,6 +9,7 @@
 #include "kernels/host_tables.h"
 #include "kernels/kernel_words.h"
 #include "kernels/layouts.h"
+#include "kernels/made_tables.h"
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
 #include "policy/base/lower_bound.h"
@@ -124,6 +125,29 @@ static void take_table(void *gathered, CUdeviceptr word, size_t bytes)
     ps_pointer_tables_name(word, take_address, gathered);
 }
 
+static void add_maker(struct ps_graph_needs *needs, const struct ps_made_launch *maker)
+{
+    struct ps_made_launch *grown = ps_grown_array(needs->maker, needs->makers, &needs->makers_room, 1, sizeof *grown);
+
+    if (!grown) {
+        needs->unknown = true;
+        return;
+    }
+    needs->maker = grown;
+    needs->maker[needs->makers++] = *maker;
+}
+
+/* A kernel that finds no spans in memory writes no addresses there either. */
+static void take_maker(struct ps_graph_needs *needs, CUfunction function, const struct ps_layout *layout,
+                       const CUDA_KERNEL_NODE_PARAMS *kernel)
+{
+    struct ps_made_launch maker;
+
+    if (!layout || layout->known == PS_KERNEL_UNKNOWN)
+        if (ps_made_tables_in_graph(&maker, function, layout, kernel->kernelParams, kernel->extra))
+            add_maker(needs, &maker);
+}
+
 void ps_graph_needs_kernel(struct ps_graph_needs *needs, const CUDA_KERNEL_NODE_PARAMS *kernel)
 {
     CUfunction function = kernel->func ? kernel->func : (CUfunction)kernel->kern;
@@ -137,6 +161,7 @@ void ps_graph_needs_kernel(struct ps_graph_needs *needs, const CUDA_KERNEL_NODE_
     }
     if (ps_host_tables_name(layout, kernel->kernelParams, kernel->extra, NULL, take_address, needs))
         needs->unknown = true; /* host tables may hold other addresses at each launch */
+    take_maker(needs, function, layout, kernel);
     if (ps_pointer_tables_exist() && ps_ordering_rule(TABLE_NAMES_SPANS))
         ps_kernel_words_between(atomic_load(&ps_pointer_tables_extent.start),
                                 atomic_load(&ps_pointer_tables_extent.bytes), layout, kernel->kernelParams,
@@ -196,7 +221,23 @@ void ps_graph_needs_add(struct ps_graph_needs *needs, const struct ps_graph_need
         add_word(needs, more->word[i]);
     for (size_t i = 0; i < more->copies; i++)
         add_copy(needs, &more->copy[i]);
+    for (size_t i = 0; i < more->makers; i++)
+        add_maker(needs, &more->maker[i]);
     needs->unknown |= more->unknown;
+}
+
+bool ps_graph_needs_bring(const struct ps_graph_needs *needs)
+{
+    const CUdeviceptr start = atomic_load(&ps_pointer_tables_extent.start);
+    const uint64_t bytes = atomic_load(&ps_pointer_tables_extent.bytes);
+    bool brings = false;
+
+    for (size_t i = 0; !brings && i < needs->copies; i++) {
+        const struct ps_graph_copy *copy = &needs->copy[i];
+        brings = copy->is_upload || (bytes && copy->from.start < start + bytes &&
+                                     copy->from.start + ps_copy_extent(copy->from, copy->box) > start);
+    }
+    return brings;
 }
 
 void ps_graph_needs_free(struct ps_graph_needs *needs)
@@ -204,5 +245,6 @@ void ps_graph_needs_free(struct ps_graph_needs *needs)
     free(needs->address);
     free(needs->word);
     free(needs->copy);
+    free(needs->maker);
     *needs = (struct ps_graph_needs){.count = 0};
 }

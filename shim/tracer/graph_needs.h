@@ -1,6 +1,6 @@
 /*
  * What a graph's nodes need: the memory that they touch, the words of their kernels that may lead
- * to pointer tables, and the copies that may write such tables (table_copies.h).
+ * to pointer tables, and the copies and kernels that may write such tables (table_copies.h).
  *
  * A graph uses the span that lies at an address when it runs, and the table that lies there then.
  * So addresses are kept, not spans, and tables are looked up at each launch.
@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 struct ps_graph_copy;
+struct ps_made_launch;
 
 /* All zero: nothing is needed. */
 struct ps_graph_needs {
@@ -26,6 +27,8 @@ struct ps_graph_needs {
     CUdeviceptr *word;
     size_t copies, copies_room;
     struct ps_graph_copy *copy;
+    size_t makers, makers_room;
+    struct ps_made_launch *maker; /* kernels that may write tables (made_tables.h) */
 };
 
 /* Add what a node needs. An address outside the reservation adds nothing. */
@@ -49,6 +52,12 @@ void ps_graph_needs_sort(struct ps_graph_needs *needs);
  * The needs are sorted.
  */
 void ps_graph_needs_name(const struct ps_graph_needs *needs, void (*note)(void *ctx, CUdeviceptr unit), void *ctx);
+
+/*
+ * Returns whether the copies have to run at a launch. Copies on the device matter only if one reads
+ * where tables lie now, or behind an upload.
+ */
+bool ps_graph_needs_bring(const struct ps_graph_needs *needs);
 
 /* Frees what the structure holds, which is then all zero. */
 void ps_graph_needs_free(struct ps_graph_needs *needs);

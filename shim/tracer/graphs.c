@@ -7,7 +7,7 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "cuda/driver.h"
-#include "kernels/pointer_tables.h"
+#include "kernels/made_tables.h"
 #include "policy/base/lower_bound.h"
 #include "residency/graph_pins.h"
 #include "tracer/graph_bodies.h"
@@ -659,25 +659,27 @@ bool ps_graph_name(CUgraphExec executable, void (*note)(void *ctx, CUdeviceptr u
     return known;
 }
 
+void ps_graph_makes(CUgraphExec executable)
+{
+    pthread_mutex_lock(&lock);
+    struct graph *g = *place_in(executables, executable);
+    if (g)
+        bring_up_to_date(g);
+    for (size_t i = 0; g && i < g->all.makers; i++)
+        ps_made_tables_run(&g->all.maker[i]);
+    pthread_mutex_unlock(&lock);
+}
+
 struct ps_graph_copy *ps_graph_copies(CUgraphExec executable, size_t *count, bool *failed)
 {
-    const CUdeviceptr start = atomic_load(&ps_pointer_tables_extent.start);
-    const uint64_t bytes = atomic_load(&ps_pointer_tables_extent.bytes);
     struct ps_graph_copy *copies = NULL;
-    bool brings = false;
 
     *count = 0;
     pthread_mutex_lock(&lock);
     struct graph *g = *place_in(executables, executable);
     if (g)
         bring_up_to_date(g);
-    /* Copies on the device matter only if one reads where tables lie, or behind an upload. */
-    for (size_t i = 0; g && !brings && i < g->all.copies; i++) {
-        const struct ps_graph_copy *copy = &g->all.copy[i];
-        brings = copy->is_upload || (bytes && copy->from.start < start + bytes &&
-                                     copy->from.start + ps_copy_extent(copy->from, copy->box) > start);
-    }
-    if (g && g->all.copies && brings) {
+    if (g && g->all.copies && ps_graph_needs_bring(&g->all)) {
         copies = malloc(g->all.copies * sizeof *copies);
         *failed = !copies;
     }

@@ -94,6 +94,12 @@ void ps_graph_captured_destroyed(CUgraph graph);
  */
 bool ps_graph_name(CUgraphExec executable, void (*note)(void *ctx, CUdeviceptr unit), void *ctx);
 
+/*
+ * The graph is about to be launched: its kernels make the tables that they are known to make, or
+ * may make (kernels/made_tables.h).
+ */
+void ps_graph_makes(CUgraphExec executable);
+
 struct ps_graph_copy;
 /*
  * Returns the graph's copies that may bring or move pointer tables at a launch now, in their order

@@ -34,8 +34,8 @@
 #include "residency/grace.h"
 #include "residency/graph_memory.h"
 #include "residency/residency.h"
+#include "tracer/graph_tables.h"
 #include "tracer/graphs.h"
-#include "tracer/table_copies.h"
 
 /* The part of the call under way that is on one device. */
 struct part {
@@ -366,9 +366,8 @@ void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameter
         if (has_lists || others.count) {
             ps_made_tables_read();
             /* Before note_tables: a table that this kernel makes replaces what was there. */
-            if (!a->finds_none && (a->count || a->in_blocks.count))
-                ps_made_tables_begin(&a->made, function, layout, parameters, extra,
-                                     ps_capture_has(a->handle, a->per_thread_default));
+            if (!a->finds_none && (a->count || a->in_blocks.count) && !ps_capture_has(a->handle, a->per_thread_default))
+                ps_made_tables_begin(&a->made, function, layout, parameters, extra);
         }
         note_tables(a, layout, parameters, extra);
         note_variables(a);
@@ -382,23 +381,11 @@ void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameter
     a->blind = true;
 }
 
-/*
- * The copies of a graph that is launched bring the pointer tables that are in their sources now.
- * Kernels of the graph may use them, and launches to come. A launch that is captured copies
- * nothing yet.
- */
-static void run_copies(struct access *a, CUgraphExec executable)
+/* A graph launch that is captured brings and makes nothing yet. */
+static void run_tables(struct access *a, CUgraphExec executable)
 {
-    size_t count;
-    bool failed = false;
-
-    if (!ps_ordering_rule(TABLE_NAMES_SPANS) || ps_capture_has(a->handle, a->per_thread_default))
-        return;
-    struct ps_graph_copy *copies = ps_graph_copies(executable, &count, &failed);
-    for (size_t i = 0; i < count; i++)
-        ps_graph_copy_runs(&copies[i], note_unit, a);
-    free(copies);
-    a->blind |= failed;
+    if (ps_ordering_rule(TABLE_NAMES_SPANS) && !ps_capture_has(a->handle, a->per_thread_default))
+        a->blind |= !ps_graph_tables_run(executable, note_unit, a);
 }
 
 void ps_tracer_graph(CUgraphExec executable)
@@ -413,7 +400,7 @@ void ps_tracer_graph(CUgraphExec executable)
     a->kind.fingerprint = (uint64_t)(uintptr_t)executable * 0x9E3779B97F4A7C15u;
     note_variables(a); /* as they are now: kernels of the graph may read them when it runs */
     const bool known = !ps_ordering_rule(GRAPH_NAMES_SPANS) || ps_graph_name(executable, note_unit, a);
-    run_copies(a, executable);
+    run_tables(a, executable);
     if (known)
         return;
     ps_count(graph_launches_unknown);

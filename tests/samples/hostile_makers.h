@@ -102,22 +102,57 @@ static void case_made_copied(void)
     check_and_free_made(&made, "after the copy of a table that was just made");
 }
 
-/* The kernel is only ever launched in a graph. */
+/* Returns a graph whose only node is the captured launch. */
+static cudaGraph_t new_making_graph(const struct made_table *made)
+{
+    cudaGraph_t graph = nullptr;
+
+    CHECK(cudaStreamBeginCapture(made->set.stream, cudaStreamCaptureModeGlobal));
+    LAUNCH(made->set.stream, 2, write_in_graph, made->table, made->named[0], made->named[1], 2);
+    CHECK(cudaStreamEndCapture(made->set.stream, &graph));
+    return graph;
+}
+
+/* Returns a graph that is made node by node: of the kernel in `captured`, with its parameters. */
+static cudaGraph_t new_graph_of_nodes(cudaGraph_t captured)
+{
+    cudaKernelNodeParams parameters = {};
+    cudaGraphNode_t node = nullptr;
+    cudaGraph_t graph = nullptr;
+    size_t nodes = 1;
+
+    CHECK(cudaGraphGetNodes(captured, &node, &nodes));
+    CHECK(cudaGraphKernelNodeGetParams(node, &parameters));
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphAddKernelNode(&node, graph, nullptr, 0, &parameters));
+    return graph;
+}
+
+/* The table is written over before each launch of the graph. */
+static void make_and_use(struct made_table *made, cudaGraph_t graph, const char *what)
+{
+    cudaGraphExec_t executable = nullptr;
+
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    for (size_t turn = 0; turn < span_count; turn++) {
+        CHECK(cudaMemsetAsync(made->table, 0, TABLE_WORDS * sizeof(*made->table), made->set.stream));
+        CHECK(cudaGraphLaunch(executable, made->set.stream));
+        expect_through_table(&made->set, made->out, made->table, made->span, 2, what);
+    }
+    CHECK(cudaGraphExecDestroy(executable));
+}
+
+/* The kernel is only ever launched by graphs. */
 static void case_made_in_graph(void)
 {
     struct made_table made = new_made_table();
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
+    const cudaGraph_t captured = new_making_graph(&made), graph = new_graph_of_nodes(captured);
 
-    CHECK(cudaStreamBeginCapture(made.set.stream, cudaStreamCaptureModeGlobal));
-    LAUNCH(made.set.stream, 2, write_in_graph, made.table, made.named[0], made.named[1], 2);
-    CHECK(cudaStreamEndCapture(made.set.stream, &graph));
-    CHECK(cudaGraphInstantiate(&executable, graph, 0));
-    CHECK(cudaGraphLaunch(executable, made.set.stream));
-    expect_through_table(&made.set, made.out, made.table, made.span, 2, "a table that a graph made");
-    CHECK(cudaGraphExecDestroy(executable));
+    make_and_use(&made, captured, "a table that a captured graph makes");
+    make_and_use(&made, graph, "a table that a graph makes whose nodes were made one by one");
     CHECK(cudaGraphDestroy(graph));
-    check_and_free_made(&made, "after a table that a graph made");
+    CHECK(cudaGraphDestroy(captured));
+    check_and_free_made(&made, "after tables that graphs made");
 }
 
 /* The kernel writes into a structure. Other kernels are given its beginning. */

@@ -162,7 +162,7 @@ static void set_up(void)
  * Launches the kernel of that number, which is given a span and memory of the program. As before
  * each launch, the looks that are over are read.
  */
-static void launch_at(uintptr_t kernel, size_t behind, bool captured)
+static void launch_at(uintptr_t kernel, size_t behind, bool in_graph)
 {
     struct ps_layout *layout = calloc(1, sizeof *layout + 2 * sizeof layout->size[0]);
     CUdeviceptr table = MEMORY + 4096 * kernel + behind, tensor = BASE;
@@ -172,8 +172,11 @@ static void launch_at(uintptr_t kernel, size_t behind, bool captured)
     layout->count = 2;
     layout->size[0] = layout->size[1] = 8;
     ps_made_tables_read();
-    ps_made_tables_begin(&made, (CUfunction)kernel, layout, parameters, NULL, captured);
-    if (made.key)
+    if (in_graph && ps_made_tables_in_graph(&made, (CUfunction)kernel, layout, parameters, NULL))
+        ps_made_tables_run(&made);
+    if (!in_graph)
+        ps_made_tables_begin(&made, (CUfunction)kernel, layout, parameters, NULL);
+    if (!in_graph && made.key)
         ps_made_tables_end(&made, NULL, false);
     free(layout);
 }
@@ -286,10 +289,13 @@ static void test_looks_in_vain_end_it(void)
     makes_none = false;
 }
 
-/* What is captured can't be looked at. Another launch decides. */
-static void test_captured_launches_count(void)
+/* A graph's launch is not looked at. Another one decides. */
+static void test_launches_of_graphs_count(void)
 {
     launch_at(24, 0, true);
+    const size_t with_it = ps_undecided_launches;
+    launch_at(24, 0, true);
+    EXPECT_U64(with_it, ps_undecided_launches);
     ps_made_tables_read();
     EXPECT_U64(1, names_of(24));
     launch_at(24, 8192, false);
@@ -354,7 +360,7 @@ int main(void)
     test_other_contexts_go_on();
     test_undecided_launches_count();
     test_looks_in_vain_end_it();
-    test_captured_launches_count();
+    test_launches_of_graphs_count();
     test_parts_written_over();
     test_copies_on_the_device();
     test_many_launches();

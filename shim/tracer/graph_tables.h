@@ -1,0 +1,19 @@
+/*
+ * Pointer tables that a graph writes when it is launched: its copies bring them, and its kernels
+ * make them (kernels/pointer_tables.h, kernels/made_tables.h). Any thread, inside Penstock.
+ */
+#ifndef PS_GRAPH_TABLES_H
+#define PS_GRAPH_TABLES_H
+
+#include <cuda.h>
+#include <stdbool.h>
+
+/*
+ * The graph is about to be launched. Its copies bring the tables that are in their sources now.
+ * Kernels of the graph may use them, and launches to come: calls `note` for the spans that they
+ * name. What its kernels make is added to what is known. Their order among the copies is not
+ * followed: they count before and behind all copies. Returns false without memory.
+ */
+bool ps_graph_tables_run(CUgraphExec executable, void (*note)(void *ctx, CUdeviceptr unit), void *ctx);
+
+#endif
