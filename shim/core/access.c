@@ -69,7 +69,8 @@ uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream
         ps_grace_begins_anew(span, &naming);
         if (!kind->keeps_no_address)
             atomic_store_explicit(&span->grace.known, true, memory_order_relaxed);
-        ps_registry_touch(span);
+        if (!kind->only_maybe)
+            ps_registry_touch(span);
         span->access.is_shared |= shares;
         work |= ps_residency_needs_work(span, stream);
         spans[i] = spans[n];
@@ -89,7 +90,7 @@ uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream
     uint64_t launch = PS_LAUNCH_NOT_LEARNT;
     if (kind->may_be_stale)
         ps_learning_stale_launch(spans, n);
-    else if ((n || kind->block_count) && !kind->only_looked)
+    else if ((n || kind->block_count) && !kind->only_looked && !kind->only_maybe)
         launch = ps_learning_launch(spans, n, kind->fingerprint, stream->index, kind->layer);
     if (ps_events_is_tracing() && !kind->only_looked)
         ps_events_launch(&kind->layer);

@@ -28,6 +28,7 @@ struct ps_access_kind {
     bool may_be_stale;
     bool capturing;                 /* the call goes into a graph, and runs with it (graphs.h) */
     bool only_looked;               /* capturing, no copy of the program's: the driver only looks */
+    bool only_maybe;                /* it may use the spans, and mostly does not: the learner is not told */
     struct ps_block *const *blocks; /* it may touch any piece of these, listed or not (blocks.h) */
     size_t block_count;
     uint64_t fingerprint;           /* of the kernel and its shape, or of the sort of copy */

@@ -28,6 +28,9 @@ typedef void ps_word_fn(void *ctx, CUdeviceptr word, size_t bytes);
 
 /* The range of possible addresses. */
 #define PS_WORDS_LOWEST (1ull << 16)
+/* Device memory lies above this, in the driver's address spaces of 64-bit processes. */
+#define PS_WORDS_LOWEST_DEVICE (1ull << 32)
+
 #define PS_WORDS_HIGHEST (1ull << 48)
 
 /*

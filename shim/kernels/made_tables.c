@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,12 +12,13 @@
 #include "cuda/green_contexts.h"
 #include "cuda/managed_context.h"
 #include "kernels/kernel_words.h"
+#include "kernels/given_memory.h"
+#include "kernels/launch_tables.h"
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
 
-#define KERNELS 8192u /* a power of two; at most half of the places are taken */
+#define KERNELS 8192u /* a power of two; at most half of the places are taken, then all are given up */
 #define LOOKS 32u     /* the most looks under way */
-#define LOOKED 4096u  /* bytes that are copied of each memory */
 #define LOOKS_MAX 4u  /* looks in vain, after which a kernel is no maker; also those at tables of a maker */
 #define SURE 2u       /* looks at tables of a maker, after which its next table replaces what was there */
 #define ASKED_MAX 64u /* launches without memory to look at, after which a kernel is no maker */
@@ -35,7 +37,7 @@ struct kernel {
     _Atomic int state;
     unsigned in_vain, asked; /* looks in vain, and launches without memory to look at */
     /* Of a maker: */
-    uint64_t places;       /* a bit for each word of the parameters that leads to a table */
+    uint64_t places;       /* a bit for each word of the parameters that leads to a table (bit_of) */
     size_t bytes;          /* the size of its tables; SIZE_MAX: as long as the memory */
     unsigned found;        /* looks that showed a table */
     bool in_pieces;        /* it writes to other places of the table at each launch */
@@ -49,12 +51,12 @@ struct look {
     CUcontext context; /* of `done`, which only streams of this context can record; NULL without it */
     struct kernel *kernel;
     struct ps_made_launch launch;
-    uint64_t undecided; /* the launch's number in undecided_launches.h */
+    uint64_t number; /* of the launch in launch_tables.h; 0: it is not there */
 };
 
 /*
- * The locks of pointer_tables.c and undecided_launches.c are taken with it held. Driver calls are
- * made with it held to register the copies' memory, and to find a table's allocation.
+ * The locks of pointer_tables.c and launch_tables.c are taken with it held. Driver calls are made
+ * with it held once, to register the copies' memory.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kernel kernels[KERNELS];
@@ -72,8 +74,8 @@ static uint64_t key_of(CUfunction function)
 }
 
 /*
- * Returns the kernel's place, or NULL if it has none. Needs no lock, since a taken place never
- * changes.
+ * Returns the kernel's place, or NULL if it has none. Needs no lock: a place that is given up
+ * meanwhile has no key, or another one (state_of).
  */
 static struct kernel *find(uint64_t key)
 {
@@ -87,13 +89,30 @@ static struct kernel *find(uint64_t key)
     }
 }
 
+/*
+ * Gives up all that is known of kernels. They are examined again. A module that is loaded again has
+ * new kernels, so a long run may have any number of them. [lock]
+ */
+static void forget_kernels(void)
+{
+    for (size_t i = 0; i < KERNELS; i++) {
+        atomic_store_explicit(&kernels[i].key, 0, memory_order_relaxed);
+        atomic_store_explicit(&kernels[i].state, UNKNOWN, memory_order_relaxed);
+        free(kernels[i].entries);
+        memset(&kernels[i].in_vain, 0, sizeof kernels[i] - offsetof(struct kernel, in_vain));
+    }
+    kernel_count = 0;
+}
+
 /* [lock] */
 static struct kernel *find_or_add(uint64_t key)
 {
     struct kernel *k = find(key);
 
-    if (k || kernel_count == KERNELS / 2)
+    if (k)
         return k;
+    if (kernel_count == KERNELS / 2)
+        forget_kernels();
     for (uint64_t i = key * 0x9E3779B97F4A7C15u >> 40; !k; i++)
         if (!atomic_load_explicit(&kernels[i % KERNELS].key, memory_order_relaxed))
             k = &kernels[i % KERNELS];
@@ -102,38 +121,14 @@ static struct kernel *find_or_add(uint64_t key)
     return k;
 }
 
-static enum state state_of(const struct kernel *k)
+static enum state state_of(const struct kernel *k, uint64_t key)
 {
-    return k ? (enum state)atomic_load_explicit(&k->state, memory_order_acquire) : UNKNOWN;
+    const enum state state = k ? (enum state)atomic_load_explicit(&k->state, memory_order_acquire) : UNKNOWN;
+
+    return k && atomic_load_explicit(&k->key, memory_order_acquire) == key ? state : UNKNOWN;
 }
 
-/* ---- the memory that a launch is given ---- */
-
-struct words {
-    struct ps_made_launch *launch;
-    unsigned place;
-};
-
-static PS_ALWAYS_INLINE void take_word(void *ctx, CUdeviceptr word, size_t bytes)
-{
-    struct words *words = ctx;
-    struct ps_made_launch *l = words->launch;
-    const unsigned place = words->place++;
-
-    (void)bytes;
-    if (word < PS_WORDS_LOWEST || word >= PS_WORDS_HIGHEST || place >= 64)
-        return;
-    if (ps_address_is_a_spans(word)) {
-        word = ps_address_meant(word);
-        if (l->spans < PS_MADE_SPANS && ps_address_span(word)) {
-            l->span[l->spans].address = word;
-            l->span[l->spans++].place = place;
-        }
-    } else if (l->memories < PS_MADE_MEMORY) {
-        l->memory[l->memories].address = word;
-        l->memory[l->memories++].place = place;
-    }
-}
+/* ---- tables of a launch ---- */
 
 static uint64_t launch_number(void)
 {
@@ -141,24 +136,38 @@ static uint64_t launch_number(void)
 }
 
 /*
- * What was there stays known if the launch is a graph's, because its place among the graph's copies
- * is not known. So it does behind a maker that fills its table in pieces, or may do so. [lock]
+ * Keeps the memory that holds the kernel's tables. A graph's launch adds to what was there, because
+ * its place among the graph's copies is not known. So does a maker that fills its table in pieces,
+ * or may do so. Returns whether it made tables. [lock]
  */
-static void make_table(const struct kernel *k, const struct ps_made_launch *l)
+static bool choose_tables(const struct kernel *k, struct ps_made_launch *l)
 {
-    const bool adds = l->in_graph || k->in_pieces || k->found < SURE;
-    struct ps_made_word made[PS_MADE_SPANS];
+    unsigned kept = 0;
 
-    for (unsigned i = 0; i < l->spans; i++)
-        made[i] = (struct ps_made_word){l->span[i].address, l->span[i].place};
     for (unsigned i = 0; i < l->memories; i++) {
-        if (!(k->places >> l->memory[i].place & 1))
+        struct ps_made_memory memory = l->memory[i];
+        if (!(k->places & ps_given_bit(memory.place)))
             continue;
-        if (!l->in_graph)
-            ps_count(made_tables);
-        (adds ? ps_pointer_tables_may_be_made : ps_pointer_tables_made)(l->memory[i].address, k->bytes, made, l->spans,
-                                                                        l->number);
+        memory.bytes = memory.bytes < k->bytes ? memory.bytes : k->bytes;
+        l->memory[kept++] = memory;
     }
+    l->memories = kept;
+    l->is_known = true;
+    l->adds = k->in_pieces || k->found < SURE;
+    return kept;
+}
+
+/* The launch of a maker made tables. [lock] */
+static void make_tables(const struct kernel *k, const struct ps_made_launch *launch)
+{
+    struct ps_made_launch l = *launch;
+
+    if (!choose_tables(k, &l))
+        return;
+    if (!l.in_graph)
+        ps_count_by(made_tables, l.memories);
+    ps_launch_tables_add(&l);
+    ps_pointer_tables_publish();
 }
 
 /* Decides about the kernel. If it is a maker, its undecided launches made tables. [lock] */
@@ -168,51 +177,13 @@ static void decide(struct kernel *k, enum state state)
     struct ps_made_launch launch;
 
     atomic_store_explicit(&k->state, state, memory_order_release);
-    while (ps_undecided_take(key, &launch))
+    while (ps_launch_tables_take(key, &launch))
         if (state == MAKER)
-            make_table(k, &launch);
+            make_tables(k, &launch);
     ps_pointer_tables_publish();
 }
 
 /* ---- looking ---- */
-
-/*
- * Sets the memory's bytes from its address on, and where its allocation begins. Returns false if it
- * can't be copied: it is no memory, or managed memory, whose copy may wait.
- */
-static bool find_memory(struct ps_made_memory *memory)
-{
-    unsigned int type = 0, managed = 0;
-    CUdeviceptr start = 0;
-    size_t bytes = 0;
-    void *values[] = {&type, &managed, &start, &bytes};
-    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                                   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
-
-    if (memory->address % 8 ||
-        ps_cu.cuPointerGetAttributes(sizeof asked / sizeof *asked, asked, values, memory->address) != CUDA_SUCCESS ||
-        type != CU_MEMORYTYPE_DEVICE || managed || memory->address - start >= bytes)
-        return false;
-    const size_t behind = (bytes - (memory->address - start)) & ~(size_t)7;
-    memory->bytes = behind < LOOKED ? behind : LOOKED;
-    memory->from = start;
-    if (bytes > PS_POINTER_TABLE_SMALL && memory->address - start > PS_POINTER_TABLE_AHEAD)
-        memory->from = memory->address - PS_POINTER_TABLE_AHEAD;
-    return behind != 0;
-}
-
-/* Keeps only the memory of the launch that can be copied. */
-static void choose_memory(struct ps_made_launch *l)
-{
-    unsigned kept = 0;
-
-    for (unsigned i = 0; i < l->memories; i++) {
-        struct ps_made_memory memory = l->memory[i];
-        if (find_memory(&memory))
-            l->memory[kept++] = memory;
-    }
-    l->memories = kept;
-}
 
 /*
  * The memory is registered in the managed context, since it is no longer when that context ends.
@@ -220,7 +191,7 @@ static void choose_memory(struct ps_made_launch *l)
  */
 static bool have_memory(void)
 {
-    const size_t bytes = (size_t)LOOKS * PS_MADE_MEMORY * LOOKED;
+    const size_t bytes = (size_t)LOOKS * PS_MADE_MEMORY * PS_GIVEN_LOOKED;
 
     if (copied || has_failed)
         return copied;
@@ -237,7 +208,7 @@ static bool have_memory(void)
 
 static unsigned char *piece_of(const struct look *look, unsigned memory)
 {
-    return copied + ((size_t)(look - looks) * PS_MADE_MEMORY + memory) * LOOKED;
+    return copied + ((size_t)(look - looks) * PS_MADE_MEMORY + memory) * PS_GIVEN_LOOKED;
 }
 
 /* Takes a free look, or returns NULL. [lock] */
@@ -253,15 +224,16 @@ static struct look *take_look(void)
 
 /*
  * Returns the place of the word by which the launch was given the span of that address; -1: it was
- * not. A span that several words give has any of their places.
+ * not, or that is the span around the memory. A span that several words give has any of their
+ * places.
  */
-static int place_given(const struct ps_made_launch *l, CUdeviceptr address, bool *several)
+static int place_given(const struct ps_made_launch *l, const struct ps_span *around, CUdeviceptr address, bool *several)
 {
     const struct ps_span *span = ps_address_span(ps_address_meant(address));
     int place = -1;
 
     *several = false;
-    for (unsigned i = 0; span && i < l->spans; i++)
+    for (unsigned i = 0; span && span != around && i < l->spans; i++)
         if (ps_address_span(l->span[i].address) == span) {
             *several = place >= 0;
             place = (int)l->span[i].place;
@@ -289,22 +261,23 @@ static void note_entry(struct kernel *k, unsigned place, size_t at)
  * Returns the size of the table in a copied piece, or 0. Notes the first address of each word that
  * is not among the noted ones. [lock]
  */
-static size_t find_table(struct kernel *k, const struct ps_made_launch *l, const unsigned char *piece, size_t bytes,
-                         uint64_t *noted)
+static size_t find_table(struct kernel *k, const struct ps_made_launch *l, const struct ps_made_memory *memory,
+                         const unsigned char *piece, uint64_t *noted)
 {
+    const struct ps_span *around = memory->in_span ? ps_address_span(memory->address) : NULL;
     size_t end = 0;
 
-    for (size_t at = 0; at + 8 <= bytes; at += 8) {
+    for (size_t at = 0; at + 8 <= memory->bytes; at += 8) {
         CUdeviceptr word;
         bool several;
         memcpy(&word, piece + at, sizeof word);
-        const int place = place_given(l, word, &several);
+        const int place = place_given(l, around, word, &several);
         if (place < 0)
             continue;
         end = at + 8;
-        if (!several && !(*noted >> place & 1))
+        if (!several && !(*noted & ps_given_bit((unsigned)place)))
             note_entry(k, (unsigned)place, at);
-        *noted |= 1ull << place;
+        *noted |= ps_given_bit((unsigned)place);
     }
     return end;
 }
@@ -317,11 +290,11 @@ static size_t find_tables(const struct look *look, uint64_t *places)
     size_t longest = 0;
 
     for (unsigned i = 0; i < l->memories; i++) {
-        const size_t end = find_table(look->kernel, l, piece_of(look, i), l->memory[i].bytes, &noted);
+        const size_t end = find_table(look->kernel, l, &l->memory[i], piece_of(look, i), &noted);
         if (!end)
             continue;
-        *places |= 1ull << l->memory[i].place;
-        longest = end == LOOKED ? SIZE_MAX : end > longest ? end : longest;
+        *places |= ps_given_bit(l->memory[i].place);
+        longest = end == PS_GIVEN_LOOKED ? SIZE_MAX : end > longest ? end : longest;
     }
     return longest;
 }
@@ -335,8 +308,14 @@ static bool has_enough_looks(const struct kernel *k)
 /* [lock] */
 static void looked_in_vain(struct kernel *k)
 {
-    if (++k->in_vain >= LOOKS_MAX && state_of(k) == UNKNOWN)
+    if (++k->in_vain >= LOOKS_MAX && !k->found)
         decide(k, MAKES_NONE);
+}
+
+/* Returns whether the kernel was not given up since the look began. [lock] */
+static bool is_still_of(const struct look *look)
+{
+    return atomic_load_explicit(&look->kernel->key, memory_order_relaxed) == look->launch.key;
 }
 
 /* Reads a look whose copies are over. [lock] */
@@ -344,17 +323,23 @@ static void read_look(struct look *look)
 {
     struct kernel *k = look->kernel;
     uint64_t places = 0;
-    const size_t bytes = find_tables(look, &places);
 
     look->queued = look->taken = false;
     atomic_fetch_sub_explicit(&ps_made_looks, 1, memory_order_relaxed);
+    if (!is_still_of(look))
+        return;
+    const size_t bytes = find_tables(look, &places);
     if (bytes) {
         k->found++;
         k->places |= places;
         k->bytes = bytes > k->bytes ? bytes : k->bytes;
+        if (!ps_launch_tables_forget(look->number)) /* other memory than spans is overwritten meanwhile */
+            ps_given_keep_memory(&look->launch, true);
         decide(k, MAKER);
+        if (!look->launch.is_known)
+            make_tables(k, &look->launch);
     } else {
-        ps_undecided_forget(look->undecided); /* this launch made no table */
+        ps_launch_tables_forget(look->number); /* this launch made no table */
         looked_in_vain(k);
         ps_pointer_tables_publish();
     }
@@ -453,50 +438,73 @@ static bool queue_look(struct look *look, CUstream stream)
  * Gathers what the launch is given. Returns whether that is spans and other memory, while the
  * kernel may be a maker. `state`: the kernel's.
  */
-static bool gather(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
-                   void **parameters, void **extra, enum state *state)
+static bool gather(struct ps_made_call *call, CUfunction function, const struct ps_layout *layout, void **parameters,
+                   void **extra, enum state *state)
 {
-    struct words words = {.launch = launch};
+    struct ps_made_launch *l = &call->launch;
 
-    launch->key = key_of(function);
-    *state = state_of(find(launch->key));
+    l->key = key_of(function);
+    *state = state_of(find(l->key), l->key);
     if (*state == MAKES_NONE || !ps_ordering_rule(MADE_TABLE_NAMES_SPANS))
         return false;
-    launch->function = function;
-    launch->number = launch_number();
-    launch->in_graph = launch->is_known = false;
-    launch->memories = launch->spans = 0;
-    return ps_kernel_words_between(0, UINT64_MAX, layout, parameters, extra, take_word, &words) && launch->memories &&
-           launch->spans;
+    l->number = launch_number();
+    l->in_graph = l->is_known = l->adds = false;
+    return ps_given_gather(call, layout, parameters, extra);
 }
 
-void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
+/* Returns the words that lead to the kernel's tables, of which it has some if it is a maker. */
+static uint64_t places_of(uint64_t key)
+{
+    pthread_mutex_lock(&lock);
+    const struct kernel *k = find(key);
+    const uint64_t places = k ? k->places : 0;
+    pthread_mutex_unlock(&lock);
+    return places;
+}
+
+/*
+ * The launch of a maker makes tables. Returns false if the kernel was given up meanwhile.
+ * `is_over`: it needs no further look.
+ */
+static bool made(struct ps_made_call *call, bool *is_over)
+{
+    const uint64_t places = places_of(call->launch.key);
+
+    if (!places)
+        return false;
+    ps_given_choose_memory(call, places);
+    pthread_mutex_lock(&lock);
+    const struct kernel *k = find(call->launch.key);
+    if (k)
+        make_tables(k, &call->launch);
+    *is_over = k && has_enough_looks(k);
+    pthread_mutex_unlock(&lock);
+    return k;
+}
+
+void ps_made_tables_begin(struct ps_made_call *call, CUfunction function, const struct ps_layout *layout,
                           void **parameters, void **extra)
 {
     enum state state;
-    bool is_over = !gather(launch, function, layout, parameters, extra, &state);
+    bool is_over = !gather(call, function, layout, parameters, extra, &state);
 
-    if (!is_over && state == MAKER) {
-        const struct kernel *k = find(launch->key);
-        pthread_mutex_lock(&lock);
-        make_table(k, launch);
-        is_over = has_enough_looks(k);
-        pthread_mutex_unlock(&lock);
-        launch->is_known = true;
-    }
-    if (is_over)
-        launch->key = 0;
+    call->is_made = !is_over && state == MAKER && made(call, &is_over);
+    call->looks = !is_over;
 }
 
 bool ps_made_tables_in_graph(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
                              void **parameters, void **extra)
 {
+    struct ps_made_call call;
     enum state state;
 
-    if (!gather(launch, function, layout, parameters, extra, &state))
+    if (!gather(&call, function, layout, parameters, extra, &state))
         return false;
-    choose_memory(launch);
-    launch->in_graph = true;
+    ps_given_choose_memory(&call, state == MAKER ? places_of(call.launch.key) : 0);
+    if (state != MAKER)
+        ps_given_keep_memory(&call.launch, false);
+    call.launch.in_graph = true;
+    *launch = call.launch;
     return launch->memories;
 }
 
@@ -505,12 +513,15 @@ void ps_made_tables_run(const struct ps_made_launch *launch)
     struct ps_made_launch now = *launch;
 
     now.number = launch_number();
+    for (unsigned i = 0; i < now.spans; i++)
+        now.span[i].launch = now.number;
     pthread_mutex_lock(&lock);
     const struct kernel *k = find(now.key);
-    if (state_of(k) == MAKER)
-        make_table(k, &now);
-    else if (state_of(k) == UNKNOWN) {
-        ps_undecided_add(&now);
+    const enum state state = state_of(k, now.key);
+    if (state == MAKER)
+        make_tables(k, &now);
+    if (state == UNKNOWN) {
+        ps_launch_tables_add(&now);
         ps_pointer_tables_publish();
     }
     pthread_mutex_unlock(&lock);
@@ -520,49 +531,52 @@ void ps_made_tables_run(const struct ps_made_launch *launch)
  * Lets the launch count as one that made tables, unless its tables are known. Returns a look to be
  * queued, or NULL. [lock]
  */
-static struct look *begin_look(struct kernel *k, const struct ps_made_launch *launch)
+static struct look *begin_look(struct kernel *k, const struct ps_made_call *call)
 {
     struct look *look = have_memory() ? take_look() : NULL;
-    uint64_t undecided = 0;
+    struct ps_made_launch undecided = call->launch;
+    uint64_t number = 0;
 
-    if (!launch->is_known) {
-        undecided = ps_undecided_add(launch);
+    ps_given_keep_memory(&undecided, false); /* kernels write most memory in spans: it is only looked at */
+    if (!call->is_made && undecided.memories) {
+        number = ps_launch_tables_add(&undecided);
         ps_pointer_tables_publish();
     }
     if (look) {
         look->kernel = k;
-        look->launch = *launch;
-        look->undecided = undecided;
+        look->launch = call->launch;
+        look->launch.is_known = call->is_made;
+        look->number = number;
     }
     return look;
 }
 
-void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per_thread)
+void ps_made_tables_end(struct ps_made_call *call, CUstream stream, bool per_thread)
 {
     struct look *look = NULL;
 
-    choose_memory(launch);
-    launch->number = launch_number();
+    call->looks = false; /* the thread's end has nothing to do with it, when the stream may be gone */
+    ps_given_choose_memory(call, 0);
+    call->launch.number = launch_number();
     pthread_mutex_lock(&lock);
-    struct kernel *k = find_or_add(launch->key);
-    const enum state state = state_of(k);
-    if (k && state == UNKNOWN && !launch->memories && ++k->asked >= ASKED_MAX && !k->in_vain)
+    struct kernel *k = find_or_add(call->launch.key);
+    const enum state state = state_of(k, call->launch.key);
+    if (state == UNKNOWN && !call->launch.memories && ++k->asked >= ASKED_MAX && !k->in_vain)
         decide(k, MAKES_NONE);
-    if (k && state == MAKER && !launch->is_known) {
-        make_table(k, launch);
-        launch->is_known = true;
+    if (state == MAKER && !call->is_made) {
+        make_tables(k, &call->launch);
+        call->is_made = true;
     }
-    if (k && state != MAKES_NONE && launch->memories && !has_enough_looks(k))
-        look = begin_look(k, launch);
+    if (state != MAKES_NONE && call->launch.memories && !has_enough_looks(k))
+        look = begin_look(k, call);
     pthread_mutex_unlock(&lock);
-    launch->key = 0; /* the thread's end has nothing to do with it, when the stream may be gone */
     if (!look)
         return;
     const bool queued = queue_look(look, !stream && per_thread ? CU_STREAM_PER_THREAD : stream);
     pthread_mutex_lock(&lock);
     look->queued = queued;
     look->taken = false;
-    if (!queued) /* a kernel whose looks the driver refuses must be decided at some time, too */
+    if (!queued && is_still_of(look)) /* a kernel whose looks the driver refuses must be decided, too */
         looked_in_vain(look->kernel);
     atomic_fetch_add_explicit(&ps_made_looks, queued, memory_order_relaxed);
     pthread_mutex_unlock(&lock);

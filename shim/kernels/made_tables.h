@@ -7,20 +7,23 @@
  * The first launches of a kernel that is given spans and other memory of the device are examined.
  * The beginning of that memory is copied to the host, on the launch's own stream, and searched. If
  * the address of a span that the launch was given stands there, the kernel is a *maker* of tables.
- * From then on each of its launches makes a pointer table (pointer_tables.h). The table is the
- * memory at that parameter, and names the spans that the launch is given. Until then all memory of
- * each of its launches counts as such a table, unless it was searched in vain
- * (undecided_launches.h). The spans do not leave by reaction, if other spans can. A kernel that was
- * examined several times in vain is no maker.
+ * From then on each of its launches makes tables, which name the spans that the launch is given
+ * (launch_tables.h). Until then all memory of each of its launches counts as such a table, unless
+ * it was searched in vain. A kernel that was examined several times in vain is no maker. A kernel
+ * that only reads a table is taken for its maker. So its tables take no other tables away.
  *
- * A maker's table replaces what was there. But a kernel that is given an index may write one entry
- * at each launch. So a maker's first launches add to what was there, and are examined, too. If a
- * word of the parameters is found in different places of the table, all launches add.
+ * A maker's table replaces the one that it made there before. But a kernel that is given an index
+ * may write one entry at each launch. So a maker's first launches add to what was there, and are
+ * examined, too. If a word of the parameters is found in different places of the table, all
+ * launches add.
+ *
+ * Memory in a span of one unit is examined as well, because other allocators have small blocks
+ * there. But it counts only when its kernel is known as a maker.
  *
  * Some tables stay unknown. A maker's first launches may make none. A kernel may be given the
- * addresses in disguise or in memory. A maker in pieces may write the same place at its first
- * launches. Some tables were made before tracing began. Under the guard `host` their spans are
- * found in their slots, and `penstock verify` names them.
+ * addresses in disguise or in memory, or write to a larger span. A maker in pieces may write the
+ * same place at its first launches. Some tables were made before tracing began. Under the guard
+ * `host` their spans are found in their slots, and `penstock verify` names them.
  *
  * Two clocks: the copy stands behind the launch on the program's stream. Later writes to that
  * memory and its free stand there too. So the copy reads memory that the program still has. The
@@ -37,8 +40,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/given_memory.h"
+#include "kernels/launch_tables.h"
 #include "kernels/layouts.h"
-#include "kernels/undecided_launches.h"
 
 /* Reads the looks that are over, and waits for none. */
 void ps_made_tables_read_looks(void);
@@ -55,11 +59,11 @@ static inline void ps_made_tables_read(void)
  * Called before a launch that is given spans and other addresses, and does not go into a graph. If
  * the kernel is a maker, its table is known from here on.
  */
-void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
+void ps_made_tables_begin(struct ps_made_call *call, CUfunction function, const struct ps_layout *layout,
                           void **parameters, void **extra);
 
-/* Called after a launch was queued whose `key` is not 0. */
-void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per_thread);
+/* Called after a launch was queued whose `looks` is true. It is then false. */
+void ps_made_tables_end(struct ps_made_call *call, CUstream stream, bool per_thread);
 
 /*
  * The same for a kernel node of a graph. Returns whether it may make tables. If so,

@@ -8,8 +8,8 @@
 #include "base/counters.h"
 #include "base/log.h"
 #include "cuda/driver.h"
+#include "kernels/launch_tables.h"
 #include "kernels/module_variables.h"
-#include "kernels/undecided_launches.h"
 #include "memory/registry.h"
 #include "policy/base/lower_bound.h"
 
@@ -20,8 +20,6 @@
 struct run {
     CUdeviceptr first, last; /* the addresses of the first and last word */
     CUdeviceptr named;
-    unsigned place;  /* made tables: 1 + the place of the maker's parameter word; 0: copied */
-    uint64_t launch; /* made tables: the number of the maker's launch */
 };
 
 /* Tables don't overlap. */
@@ -36,7 +34,7 @@ struct table {
 };
 
 /*
- * A leaf, except that the lock of undecided_launches.c is taken with it held. No driver call is
+ * A leaf, except that the lock of launch_tables.c is taken with it held. No driver call is
  * made with it held.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -62,22 +60,22 @@ static void publish(void)
 {
     const CUdeviceptr first = count ? tables[0].start : 0;
     CUdeviceptr start = first, end = count ? tables[count - 1].end : 0;
-    CUdeviceptr undecided_start, undecided_end;
+    CUdeviceptr made_start, made_end;
 
     /* Other tables of the first one's allocation may be given by earlier addresses. */
     for (size_t i = 0; i < count && tables[i].base <= first && start != tables[i].base; i++)
         start = tables[i].from < start ? tables[i].from : start;
-    if (ps_undecided_extent(&undecided_start, &undecided_end)) {
-        start = !count || undecided_start < start ? undecided_start : start;
-        end = undecided_end > end ? undecided_end : end;
+    if (ps_launch_tables_extent(&made_start, &made_end)) {
+        start = !count || made_start < start ? made_start : start;
+        end = made_end > end ? made_end : end;
     }
 
     /*
-     * A reader may find one value from before and one from after. It then finds no table, or
-     * searches in vain. That is no error: nothing orders it with this change.
+     * A reader may find one value from before and one from after. Between them lie all tables that
+     * are in both. Nothing orders the reader with the others' change.
      */
     atomic_store_explicit(&ps_pointer_tables_extent.start, start, memory_order_relaxed);
-    atomic_store_explicit(&ps_pointer_tables_extent.bytes, end - start, memory_order_relaxed);
+    atomic_store_explicit(&ps_pointer_tables_extent.end, end, memory_order_relaxed);
 }
 
 /* The allocation that a table lies in. */
@@ -136,8 +134,7 @@ static void delete_at(size_t at)
 
 /*
  * Forgets the words in [start, end) of a table. Its extent stays, because the words around are used
- * through the same address. What a kernel made is one, and is forgotten as a whole only. Without
- * memory the table names too much.
+ * through the same address. Without memory the table names too much.
  */
 static void forget_words(struct table *table, CUdeviceptr start, CUdeviceptr end)
 {
@@ -149,7 +146,7 @@ static void forget_words(struct table *table, CUdeviceptr start, CUdeviceptr end
     for (size_t i = 0; i < table->count; i++) {
         const struct run run = table->run[i];
         const bool is_before = run.first + 8 <= start, is_behind = run.last >= end;
-        if (run.last + 8 <= start || run.first >= end || (run.place && (is_before || is_behind))) {
+        if (run.last + 8 <= start || run.first >= end) {
             left[kept++] = run;
             continue;
         }
@@ -357,7 +354,7 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
 {
     struct table table = {.count = 0};
 
-    ps_undecided_overwritten(to, bytes);
+    ps_launch_tables_overwritten(to, bytes);
     if (bytes >= 8)
         table = read_copy(to, from, bytes);
     if (table.count) {
@@ -375,12 +372,10 @@ static int by_name(const void *a, const void *b)
 {
     const struct run *one = a, *other = b;
 
-    if (one->place != other->place)
-        return one->place > other->place ? 1 : -1;
     return (one->named > other->named) - (one->named < other->named);
 }
 
-/* Makes one run of all that name the same unit for the same maker. So they stay few. */
+/* Makes one run of all that name the same unit. So they stay few. */
 static void join_runs(struct table *table)
 {
     size_t kept = 0;
@@ -395,7 +390,6 @@ static void join_runs(struct table *table)
         }
         last->first = next->first < last->first ? next->first : last->first;
         last->last = next->last > last->last ? next->last : last->last;
-        last->launch = next->launch > last->launch ? next->launch : last->launch;
     }
     table->count = kept + 1;
 }
@@ -453,7 +447,7 @@ void ps_pointer_tables_brought(CUdeviceptr to, const void *from, size_t bytes, b
     table.in_variable = ps_module_variables_touch(to, bytes);
     place_in(&table, memory_at(to));
     if (!keeps) {
-        ps_undecided_overwritten(to, bytes);
+        ps_launch_tables_overwritten(to, bytes);
         write_over(to, bytes, &table);
         return;
     }
@@ -463,65 +457,9 @@ void ps_pointer_tables_brought(CUdeviceptr to, const void *from, size_t bytes, b
     pthread_mutex_unlock(&lock);
 }
 
-static bool is_made_anew(const struct run *run, const struct ps_made_word *made, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (made[i].place + 1 == run->place)
-            return true;
-    return false;
-}
-
-/* Returns a table of the made words, with room for `more` runs. Without memory it has no runs. */
-static struct table table_of(CUdeviceptr to, size_t bytes, bool in_variable, const struct ps_made_word *made, size_t n,
-                             uint64_t launch, size_t more)
-{
-    struct table table = {
-        .start = to, .end = to + bytes, .in_variable = in_variable, .run = malloc((n + more) * sizeof *table.run)};
-
-    if (!table.run)
-        say_no_memory();
-    for (size_t i = 0; table.run && i < n; i++)
-        table.run[table.count++] = (struct run){to, to + bytes - 8, unit_of(made[i].named), made[i].place + 1, launch};
-    return table;
-}
-
-void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_word *made, size_t n, uint64_t launch)
-{
-    bytes = bytes < PS_POINTER_TABLE_MADE ? bytes : PS_POINTER_TABLE_MADE;
-    const bool in_variable = ps_module_variables_touch(to, bytes);
-    const struct memory memory = memory_at(to);
-    pthread_mutex_lock(&lock);
-    const size_t at = first_behind(to);
-    const struct table *before = at < count && tables[at].start == to ? &tables[at] : NULL;
-    struct table table = table_of(to, bytes, in_variable, made, n, launch, before ? before->count : 0);
-    for (size_t i = 0; table.run && before && i < before->count; i++)
-        if (before->run[i].place && launch - before->run[i].launch <= PS_POINTER_TABLE_MADE_TOGETHER &&
-            !is_made_anew(&before->run[i], made, n))
-            table.run[table.count++] = before->run[i];
-    if (table.run) {
-        place_in(&table, memory);
-        put(to, bytes, &table);
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-void ps_pointer_tables_may_be_made(CUdeviceptr to, size_t bytes, const struct ps_made_word *made, size_t n,
-                                   uint64_t launch)
-{
-    bytes = bytes < PS_POINTER_TABLE_MADE ? bytes : PS_POINTER_TABLE_MADE;
-    struct table table = table_of(to, bytes, ps_module_variables_touch(to, bytes), made, n, launch, 0);
-
-    if (!table.run)
-        return;
-    place_in(&table, memory_at(to));
-    pthread_mutex_lock(&lock);
-    add(&table);
-    pthread_mutex_unlock(&lock);
-}
-
 void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes)
 {
-    ps_undecided_overwritten(to, bytes);
+    ps_launch_tables_overwritten(to, bytes);
     if (ps_pointer_tables_exist())
         write_over(to, bytes, NULL);
 }
@@ -563,9 +501,11 @@ void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes, boo
 
     if (!ps_pointer_tables_exist())
         return;
-    ps_undecided_moved(to, from, bytes, keeps);
     const bool in_variable = ps_module_variables_touch(to, bytes);
     const struct memory memory = memory_at(to);
+    struct table target = {.start = to};
+    place_in(&target, memory);
+    ps_launch_tables_moved(to, from, bytes, target.from, keeps);
     pthread_mutex_lock(&lock);
     /*
      * Pointers stay aligned only if they move by whole words. All tables are read before any is
@@ -595,7 +535,7 @@ bool ps_pointer_tables_near(CUdeviceptr address, size_t bytes)
     size_t at = first_behind(address);
     bool near = at < count && tables[at].start < address + bytes;
     pthread_mutex_unlock(&lock);
-    return near || ps_undecided_near(address, bytes);
+    return near || ps_launch_tables_near(address, bytes);
 }
 
 static void name_one(struct table *table, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
@@ -626,7 +566,12 @@ void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdevic
         end = tables[at].end;
     }
     pthread_mutex_unlock(&lock);
-    ps_undecided_name(address, name, ctx);
+    ps_launch_tables_name(true, address, name, ctx);
+}
+
+void ps_pointer_tables_name_undecided(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
+{
+    ps_launch_tables_name(false, address, name, ctx);
 }
 
 void ps_pointer_tables_name_between(CUdeviceptr address, size_t bytes, void (*name)(void *ctx, CUdeviceptr named),
@@ -636,7 +581,7 @@ void ps_pointer_tables_name_between(CUdeviceptr address, size_t bytes, void (*na
     for (size_t at = first_behind(address); at < count && tables[at].start < address + bytes; at++)
         name_one(&tables[at], name, ctx);
     pthread_mutex_unlock(&lock);
-    ps_undecided_name_between(address, bytes, name, ctx);
+    ps_launch_tables_name_between(address, bytes, name, ctx);
 }
 
 void ps_pointer_tables_name_of_variables(void (*name)(void *ctx, CUdeviceptr named), void *ctx)
@@ -646,7 +591,7 @@ void ps_pointer_tables_name_of_variables(void (*name)(void *ctx, CUdeviceptr nam
         if (tables[at].in_variable)
             name_one(&tables[at], name, ctx);
     pthread_mutex_unlock(&lock);
-    ps_undecided_name_of_variables(name, ctx);
+    ps_launch_tables_name_of_variables(name, ctx);
 }
 
 void ps_pointer_tables_publish(void)

@@ -39,7 +39,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/undecided_launches.h"
+#include "kernels/launch_tables.h"
 
 #define PS_POINTER_TABLES_MAX 4096u
 
@@ -55,13 +55,6 @@
  * of 512). So words between them belong together.
  */
 #define PS_POINTER_TABLE_BLOCK 256u
-
-/*
- * The largest table that a kernel makes, in bytes. And the most launches with spans between two
- * that make one together.
- */
-#define PS_POINTER_TABLE_MADE 4096u
-#define PS_POINTER_TABLE_MADE_TOGETHER 4u
 
 /*
  * A structure on the device may begin with other words than addresses, and be copied field by
@@ -93,24 +86,6 @@ void ps_pointer_tables_brought(CUdeviceptr to, const void *from, size_t bytes, b
                                void (*name)(void *ctx, CUdeviceptr named), void *ctx);
 
 /*
- * A kernel makes a table of the spans at these addresses (made_tables.h). The table has `bytes`
- * bytes (SIZE_MAX: a page). A word of the kernel's parameters may be NULL in one launch and lead to
- * a tensor in the next. So several launches make one table, and spans that other words named lately
- * are kept.
- */
-struct ps_made_word {
-    CUdeviceptr named;
-    unsigned place; /* of the word among the kernel's parameters */
-};
-void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_word *made, size_t n, uint64_t launch);
-
-/*
- * The same for a launch that may come later, or never: all words that are known there stay known.
- */
-void ps_pointer_tables_may_be_made(CUdeviceptr to, size_t bytes, const struct ps_made_word *made, size_t n,
-                                   uint64_t launch);
-
-/*
  * Unread bytes are about to be written there, or the memory is freed. Cheap while there are no
  * tables.
  */
@@ -126,23 +101,29 @@ void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes, boo
 bool ps_pointer_tables_near(CUdeviceptr address, size_t bytes);
 
 /*
- * All tables lie in [start, start + bytes), and the addresses by which launches are given them; 0
- * bytes without tables. Launches read it without a lock, since most have nothing to do with tables.
+ * All tables lie in [start, end), and the addresses by which launches are given them; `end` is 0
+ * without tables. Launches read it without a lock, since most have nothing to do with tables.
  */
 struct ps_pointer_tables_extent {
-    _Atomic CUdeviceptr start;
-    _Atomic uint64_t bytes;
+    _Atomic CUdeviceptr start, end;
 };
 extern struct ps_pointer_tables_extent ps_pointer_tables_extent;
 static inline bool ps_pointer_tables_exist(void)
 {
-    return atomic_load_explicit(&ps_pointer_tables_extent.bytes, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&ps_pointer_tables_extent.end, memory_order_relaxed) != 0;
 }
 
-/*
- * Called when launches became undecided, or were decided: their memory counts as tables
- * (undecided_launches.h).
- */
+/* Returns the first address there, and sets how many bytes may belong to tables behind it. */
+static inline CUdeviceptr ps_pointer_tables_range(uint64_t *bytes)
+{
+    const CUdeviceptr start = atomic_load_explicit(&ps_pointer_tables_extent.start, memory_order_relaxed);
+    const CUdeviceptr end = atomic_load_explicit(&ps_pointer_tables_extent.end, memory_order_relaxed);
+
+    *bytes = end > start ? end - start : 0;
+    return start;
+}
+
+/* Called when the tables of launches have changed (launch_tables.h). */
 void ps_pointer_tables_publish(void);
 
 /* The number of tables in variables of modules. Launches read it without a lock. */
@@ -150,7 +131,7 @@ extern atomic_size_t ps_pointer_tables_in_variables;
 static inline bool ps_pointer_tables_exist_in_variables(void)
 {
     return atomic_load_explicit(&ps_pointer_tables_in_variables, memory_order_relaxed) ||
-           atomic_load_explicit(&ps_undecided_in_variables, memory_order_relaxed);
+           atomic_load_explicit(&ps_launch_tables_in_variables, memory_order_relaxed);
 }
 
 /* Calls `name` for an address in each span that those tables name. */
@@ -163,6 +144,9 @@ void ps_pointer_tables_name_of_variables(void (*name)(void *ctx, CUdeviceptr nam
  * not called.
  */
 void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named), void *ctx);
+
+/* The same for memory of launches of which it is not known whether they make tables. */
+void ps_pointer_tables_name_undecided(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named), void *ctx);
 
 /* The same for all tables that begin in `bytes` from `address`, or reach into them. */
 void ps_pointer_tables_name_between(CUdeviceptr address, size_t bytes, void (*name)(void *ctx, CUdeviceptr named),

@@ -5,7 +5,6 @@
 #include "base/per_device.h"
 #include "base/policies.h"
 #include "base/state.h"
-#include "kernels/undecided_launches.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "penstock/policy.h"
@@ -58,7 +57,7 @@ static size_t gather(struct ps_span **spans, struct penstock_candidate *candidat
             break;
         if (grace && ps_registry.launch_number - span->access.launch <= grace)
             break; /* all further spans were used later still */
-        if (!ps_eviction_may_leave(span) || (grace && (ps_undecided_has(span) || !ps_grace_is_over(span))))
+        if (!ps_eviction_may_leave(span) || (grace && !ps_grace_is_over(span)))
             continue;
         if (span->bytes == no_slot_for)
             continue;

@@ -100,9 +100,6 @@ static void add_copy(struct ps_graph_needs *needs, const struct ps_graph_copy *c
     needs->copy[needs->copies++] = *copy;
 }
 
-/* Device memory lies above this, in the driver's address spaces of 64-bit processes. */
-#define LOWEST_ADDRESS (1ull << 32)
-
 /*
  * A word may be the address of a pointer table, now or at a later launch. A large table lies in a
  * span. Pointers are aligned.
@@ -111,7 +108,7 @@ static void take_word(void *gathered, CUdeviceptr word, size_t bytes)
 {
     (void)bytes;
     take_address(gathered, word);
-    if (word >= LOWEST_ADDRESS && word % sizeof(void *) == 0 && word >> 57 == 0)
+    if (word >= PS_WORDS_LOWEST_DEVICE && word % sizeof(void *) == 0 && word >> 57 == 0)
         add_word(gathered, word);
 }
 
@@ -123,6 +120,7 @@ static void take_table(void *gathered, CUdeviceptr word, size_t bytes)
 {
     (void)bytes;
     ps_pointer_tables_name(word, take_address, gathered);
+    ps_pointer_tables_name_undecided(word, take_address, gathered);
 }
 
 static void add_maker(struct ps_graph_needs *needs, const struct ps_made_launch *maker)
@@ -162,10 +160,10 @@ void ps_graph_needs_kernel(struct ps_graph_needs *needs, const CUDA_KERNEL_NODE_
     if (ps_host_tables_name(layout, kernel->kernelParams, kernel->extra, NULL, take_address, needs))
         needs->unknown = true; /* host tables may hold other addresses at each launch */
     take_maker(needs, function, layout, kernel);
-    if (ps_pointer_tables_exist() && ps_ordering_rule(TABLE_NAMES_SPANS))
-        ps_kernel_words_between(atomic_load(&ps_pointer_tables_extent.start),
-                                atomic_load(&ps_pointer_tables_extent.bytes), layout, kernel->kernelParams,
-                                kernel->extra, take_table, needs);
+    uint64_t bytes;
+    const CUdeviceptr start = ps_pointer_tables_range(&bytes);
+    if (bytes && ps_ordering_rule(TABLE_NAMES_SPANS))
+        ps_kernel_words_between(start, bytes, layout, kernel->kernelParams, kernel->extra, take_table, needs);
 }
 
 uint64_t ps_graph_needs_places(uint64_t count)
@@ -197,12 +195,14 @@ void ps_graph_needs_values(struct ps_graph_needs *needs, const CUDA_BATCH_MEM_OP
 /* Names the spans of the tables that the kernels are given. */
 static void name_tables(const struct ps_graph_needs *needs, void (*note)(void *ctx, CUdeviceptr unit), void *ctx)
 {
-    const CUdeviceptr start = atomic_load(&ps_pointer_tables_extent.start);
-    const uint64_t bytes = atomic_load(&ps_pointer_tables_extent.bytes);
+    uint64_t bytes;
+    const CUdeviceptr start = ps_pointer_tables_range(&bytes);
 
     for (size_t i = PS_LOWER_BOUND(needs->words, at, needs->word[at] < start);
-         i < needs->words && needs->word[i] - start < bytes; i++)
+         i < needs->words && needs->word[i] - start < bytes; i++) {
         ps_pointer_tables_name(needs->word[i], note, ctx);
+        ps_pointer_tables_name_undecided(needs->word[i], note, ctx);
+    }
 }
 
 void ps_graph_needs_name(const struct ps_graph_needs *needs, void (*note)(void *ctx, CUdeviceptr unit), void *ctx)
@@ -228,8 +228,8 @@ void ps_graph_needs_add(struct ps_graph_needs *needs, const struct ps_graph_need
 
 bool ps_graph_needs_bring(const struct ps_graph_needs *needs)
 {
-    const CUdeviceptr start = atomic_load(&ps_pointer_tables_extent.start);
-    const uint64_t bytes = atomic_load(&ps_pointer_tables_extent.bytes);
+    uint64_t bytes;
+    const CUdeviceptr start = ps_pointer_tables_range(&bytes);
     bool brings = false;
 
     for (size_t i = 0; !brings && i < needs->copies; i++) {

@@ -2,6 +2,11 @@
 
 #include <stdlib.h>
 
+#include "base/bytes_text.h"
+#include "base/counters.h"
+#include "base/log.h"
+#include "memory/budget.h"
+#include "memory/registry.h"
 #include "tracer/graphs.h"
 #include "tracer/table_copies.h"
 
@@ -18,4 +23,22 @@ bool ps_graph_tables_run(CUgraphExec executable, void (*note)(void *ctx, CUdevic
         ps_graph_makes(executable);
     free(copies);
     return !failed;
+}
+
+void ps_graph_look_for_room(struct ps_span *const *spans, size_t count)
+{
+    bool found = true;
+
+    if (!ps_counted(accesses_on_slot))
+        return;
+    ps_registry_lock();
+    for (size_t i = 0; found && i < count; i++)
+        found = !spans[i]->holds.on_slot;
+    ps_registry_unlock();
+    if (!found)
+        ps_log_warn_once(TRACER,
+                         "a CUDA graph uses more at once than a budget of %s has room for: its kernels "
+                         "find the rest on the host, and are slow. Raise PENSTOCK_BUDGET, or launch the "
+                         "kernels one by one (JAX: XLA_FLAGS=--xla_gpu_enable_command_buffer=)",
+                         ps_bytes_text(ps_budget.limit).text);
 }

@@ -521,7 +521,7 @@ void ps_traced_call_ended(CUpti_CallbackId id, const void *parameters, CUresult 
 
     if (ps_verify_is_on())
         ps_observers.launched();
-    ps_tracer_end();
+    ps_tracer_end(result == CUDA_SUCCESS);
     switch (id) {
     case CBID(cuStreamBeginCapture):
     case CBID(cuStreamBeginCapture_ptsz):

@@ -36,13 +36,15 @@
 #include "residency/residency.h"
 #include "tracer/graph_tables.h"
 #include "tracer/graphs.h"
+#include "tracer/maybe_spans.h"
 
 /* The part of the call under way that is on one device. */
 struct part {
     unsigned device;
     size_t first, count;             /* its stretch of `spans` */
     size_t first_block, block_count; /* its stretch of the blocks of which it may touch any piece */
-    uint64_t launch;                 /* the call's number on this device, from begin to end */
+    struct ps_maybe_part maybe;
+    uint64_t launch; /* the call's number on this device, from begin to end */
 };
 
 /* The call under way on this thread, and the spans and blocks that it names. */
@@ -56,7 +58,9 @@ struct access {
     bool begun;       /* the residency machine holds the spans */
     bool finds_none;  /* the kernel is known to use only the memory that it is given */
     bool unseen;      /* the launch may use memory that it does not name; from begin to end */
-    struct ps_made_launch made;
+    bool names_small; /* the launch is given a span of one unit */
+    struct ps_maybe_spans maybe;
+    struct ps_made_call made;
     uint64_t began;      /* unseen: the number for ps_grace_launch_ends */
     CUfunction function; /* NULL: a copy, a memset or a graph */
     uint64_t launch;     /* the launch's number on its own device, from begin to end */
@@ -110,7 +114,7 @@ static void forget(void *access)
     struct access *a = access;
 
     ps_inside++;
-    ps_tracer_end(); /* ends a launch that was under way when the thread ended */
+    ps_tracer_end(false); /* ends a launch that was under way when the thread ended */
     ps_inside--;
     if (a->spans != a->few)
         free(a->spans);
@@ -159,7 +163,8 @@ void ps_tracer_begin(CUstream stream, bool per_thread_default)
     a->inside_bytes = 0;
     a->kind = (struct ps_access_kind){0};
     a->finds_none = a->unseen = false;
-    a->made.key = 0;
+    a->made.looks = a->names_small = false;
+    a->maybe.count = a->maybe.begun = 0;
     a->function = NULL;
 }
 
@@ -248,8 +253,10 @@ static PS_ALWAYS_INLINE void note_word(void *access, CUdeviceptr word, size_t by
 {
     struct access *a = access;
 
-    if (bytes == sizeof word && ps_address_span(ps_address_meant(word)))
+    const struct ps_span *span = ps_address_span(ps_address_meant(word));
+    if (bytes == sizeof word && span)
         a->is_meant = true;
+    a->names_small |= span && span->bytes <= ps_reservation.granularity;
     note(a, word, 0, false);
 }
 
@@ -262,10 +269,23 @@ static void note_unit(void *access, CUdeviceptr unit)
     note(a, unit, 0, true);
 }
 
+/* A launch that may use the unit, and mostly does not, is in no step for that. */
+static void note_maybe(void *access, CUdeviceptr unit)
+{
+    struct access *a = access;
+    struct ps_span *span = ps_address_span(unit);
+
+    if (span && ps_blocks_exist() && ps_block_of(span))
+        note(a, unit, 0, true);
+    else if (span)
+        ps_maybe_add(&a->maybe, span);
+}
+
 static void note_table(void *access, CUdeviceptr word, size_t bytes)
 {
     (void)bytes;
     ps_pointer_tables_name(word, note_unit, access);
+    ps_pointer_tables_name_undecided(word, note_maybe, access);
 }
 
 /*
@@ -274,11 +294,11 @@ static void note_table(void *access, CUdeviceptr word, size_t bytes)
  */
 static void note_tables(struct access *a, const struct ps_layout *layout, void **parameters, void **extra)
 {
-    if (!ps_pointer_tables_exist() || !ps_ordering_rule(TABLE_NAMES_SPANS))
-        return;
-    ps_kernel_words_between(atomic_load_explicit(&ps_pointer_tables_extent.start, memory_order_relaxed),
-                            atomic_load_explicit(&ps_pointer_tables_extent.bytes, memory_order_relaxed), layout,
-                            parameters, extra, note_table, a);
+    uint64_t bytes;
+    const CUdeviceptr start = ps_pointer_tables_range(&bytes);
+
+    if (bytes && ps_ordering_rule(TABLE_NAMES_SPANS))
+        ps_kernel_words_between(start, bytes, layout, parameters, extra, note_table, a);
 }
 
 /*
@@ -363,12 +383,11 @@ void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameter
     struct ps_other_words others = {.list = list};
     if (has_lists || ps_kernel_words(layout, parameters, extra, note_word, a, &others)) {
         const struct ps_other_words listed = others; /* `others` has no address outside this function */
-        if (has_lists || others.count) {
-            ps_made_tables_read();
-            /* Before note_tables: a table that this kernel makes replaces what was there. */
-            if (!a->finds_none && (a->count || a->in_blocks.count) && !ps_capture_has(a->handle, a->per_thread_default))
-                ps_made_tables_begin(&a->made, function, layout, parameters, extra);
-        }
+        ps_made_tables_read();
+        /* Before note_tables: a table that this kernel makes replaces what was there. */
+        if ((has_lists || others.count || a->names_small) && !a->finds_none && (a->count || a->in_blocks.count) &&
+            !ps_capture_has(a->handle, a->per_thread_default))
+            ps_made_tables_begin(&a->made, function, layout, parameters, extra);
         note_tables(a, layout, parameters, extra);
         note_variables(a);
         note_use_of_graph_memory(a, layout, parameters, extra);
@@ -497,28 +516,6 @@ static void at_each_device(struct access *a, void (*act)(struct access *a, struc
 }
 
 /*
- * Warns if a graph's spans do not fit the budget. The launches of a graph's kernels are not seen,
- * so the graph needs all its spans at once.
- */
-static void look_for_room(const struct access *a, const struct part *part)
-{
-    bool found = true;
-
-    if (!ps_counted(accesses_on_slot))
-        return;
-    ps_registry_lock();
-    for (size_t i = part->first; found && i < part->first + part->count; i++)
-        found = !a->spans[i]->holds.on_slot;
-    ps_registry_unlock();
-    if (!found)
-        ps_log_warn_once(TRACER,
-                         "a CUDA graph uses more at once than a budget of %s has room for: its kernels "
-                         "find the rest on the host, and are slow. Raise PENSTOCK_BUDGET, or launch the "
-                         "kernels one by one (JAX: XLA_FLAGS=--xla_gpu_enable_command_buffer=)",
-                         ps_bytes_text(ps_budget.limit).text);
-}
-
-/*
  * Two clocks: the stream waits for the H2D of each named span. But the call may read the span now,
  * or at any time until the stream gets there. Nothing else orders that read after the H2D, so the
  * host waits for the H2D, however long it takes. All work that an H2D waits for is queued already.
@@ -539,11 +536,14 @@ static void begin_part(struct access *a, struct part *part)
         ps_residency_begin_access_to_all(a->stream);
     else
         part->launch = ps_access_begin(a->spans + part->first, &part->count, a->stream, &a->kind);
+    if (a->blind)
+        a->maybe.count = 0;
+    part->maybe = ps_maybe_begin(&a->maybe, part->device, a->stream, &a->kind);
     /* A captured call reads nothing now. */
     if (a->reads_ahead && !a->kind.capturing && ps_ordering_rule(READ_AHEAD_WAITS_FOR_RELOAD))
         wait_for_sources(a, part);
     if (a->kind.is_kernel && !a->function && !a->blind)
-        look_for_room(a, part);
+        ps_graph_look_for_room(a->spans + part->first, part->count);
     if (!a->blind && a->function && !part->count && !part->block_count)
         ps_stale_pointers_named_none(a->kind.fingerprint);
 }
@@ -554,6 +554,7 @@ static void end_part(struct access *a, struct part *part)
         ps_residency_end_access_to_all(a->stream);
     else
         ps_access_end(a->spans + part->first, part->count, a->stream, &a->kind, part->launch);
+    ps_maybe_end(&a->maybe, part->maybe, a->stream, &a->kind);
 }
 
 /*
@@ -586,8 +587,12 @@ static void make_ready(struct access *a, bool is_kernel)
     if (a->in_blocks.count && !resolve_blocks(a))
         a->blind = true;
     a->blind |= is_kernel && ps_host_tables_take_news();
+    a->kind.only_maybe = !a->count && a->maybe.count;
+    for (size_t i = 0; a->kind.only_maybe && i < a->maybe.count; i++)
+        note_span(a, a->maybe.span[i]);
+    a->maybe.count = a->kind.only_maybe ? 0 : a->maybe.count;
     const bool is_alone = is_kernel && a->function && !a->blind; /* a kernel's launch, not a graph's */
-    if (is_alone && !a->count)
+    if (is_alone && (!a->count || a->kind.only_maybe))
         ps_stale_pointers_named_none(a->kind.fingerprint);
     if (!a->count && !a->blind) {
         a->stream = is_kernel && !a->finds_none ? ps_stream_find(a->handle, a->per_thread_default) : NULL;
@@ -597,7 +602,7 @@ static void make_ready(struct access *a, bool is_kernel)
         }
         return;
     }
-    a->kind.may_be_stale = is_alone && !a->is_meant && ps_stale_pointers_is(a->kind.fingerprint);
+    a->kind.may_be_stale = is_alone && !a->is_meant && !a->kind.only_maybe && ps_stale_pointers_is(a->kind.fingerprint);
     a->kind.keeps_no_address |= !is_kernel;
     a->stream = ps_stream_find(a->handle, a->per_thread_default);
     if (!a->stream)
@@ -612,7 +617,7 @@ static void make_ready(struct access *a, bool is_kernel)
      * The launches that use spans are enough to find the steps. Other launches, which may be very
      * short, do not pay for this.
      */
-    if (is_kernel)
+    if (is_kernel && !a->kind.only_maybe)
         count_step(a->kind.fingerprint);
     part_by_device(a);
     at_each_device(a, begin_part);
@@ -652,11 +657,11 @@ void ps_tracer_ready_to_look(void)
     at_each_device(a, begin_part);
 }
 
-void ps_tracer_end(void)
+void ps_tracer_end(bool succeeded)
 {
     struct access *a = current;
 
-    if (a && a->made.key)
+    if (a && a->made.looks && succeeded)
         ps_made_tables_end(&a->made, a->handle, a->per_thread_default);
     if (a && a->unseen)
         at_own_device(a, false);

@@ -50,7 +50,7 @@ void ps_tracer_ready(bool is_kernel);
  */
 void ps_tracer_ready_to_look(void);
 /* The driver has queued the call, or refused it. */
-void ps_tracer_end(void);
+void ps_tracer_end(bool succeeded);
 
 /*
  * Facts about this thread's launch between ready and end, for code that looks at single launches

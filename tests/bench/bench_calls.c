@@ -293,7 +293,7 @@ static void launch(void *context, int i)
     ps_tracer_begin(l->stream[(unsigned)i % l->streams], false);
     ps_tracer_kernel(kernel_of(l, i), (struct ps_grid){1, 1, 1}, l->parameter, NULL);
     ps_tracer_ready(true);
-    ps_tracer_end();
+    ps_tracer_end(true);
 }
 
 /*

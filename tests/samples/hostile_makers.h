@@ -18,11 +18,34 @@ MAKER(write_beside_copy)
 MAKER(write_what_is_copied)
 MAKER(write_in_graph)
 MAKER(write_inside)
+MAKER(write_in_span)
 
 KERNEL(write_entry, (const uint32_t **table, const uint32_t *a, size_t index, size_t count), (table, a, index, count))
 {
     FOR_EACH_ITEM (i, count)
         table[index + i] = a;
+}
+
+/* Six numbers that are no addresses, as strides are, before the table. */
+struct numbers {
+    size_t number[6];
+};
+
+KERNEL(write_behind_numbers,
+       (const uint32_t *a, const uint32_t *b, struct numbers numbers, const uint32_t **table, size_t count),
+       (a, b, numbers, table, count))
+{
+    FOR_EACH_ITEM (i, count)
+        table[i] = i < numbers.number[0] ? a : b;
+}
+
+/* Is given a span that stands in the table, too. */
+KERNEL(gather_and_read,
+       (uint32_t *__restrict__ out, const uint32_t *const *table, const uint32_t *also, size_t pointers, size_t word),
+       (out, table, also, pointers, word))
+{
+    FOR_EACH_ITEM (i, pointers)
+        out[i] = table[i][word] + (also[0] - also[0]);
 }
 
 /* A table, and memory for its kernels' results. */
@@ -167,6 +190,61 @@ static void case_made_inside(void)
         expect_behind(&made.set, made.out, made.table, first, made.span, 2, "a table inside a structure");
     }
     check_and_free_made(&made, "after tables inside a structure");
+}
+
+/* Returns the size of the smallest span: 2 MiB on a GPU, as a segment of torch's small blocks. */
+static size_t page_bytes(void)
+{
+    CUmemAllocationProp wanted = {};
+    size_t bytes = 0;
+
+    wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    DRIVER_CALL(cuMemGetAllocationGranularity, &bytes, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    return bytes;
+}
+
+/* The table lies in a span, as it does in torch's small blocks. */
+static void case_made_in_span(void)
+{
+    struct made_table made = new_made_table();
+
+    CHECK(cudaFree(made.table));
+    CHECK(cudaMalloc(&made.table, page_bytes()));
+    for (size_t turn = 0; turn < span_count; turn++) {
+        name_four(&made.set, turn, 1, made.span, made.named);
+        LAUNCH(made.set.stream, 2, write_in_span, made.table + 64, made.named[0], made.named[1], 2);
+        expect_through_table(&made.set, made.out, made.table + 64, made.span, 2, "a table in a span");
+    }
+    check_and_free_made(&made, "after tables in a span");
+}
+
+/* The table's address is not among the first words that may be one. */
+static void case_made_behind_numbers(void)
+{
+    struct made_table made = new_made_table();
+    const struct numbers numbers = {{1, 1u << 20, 1u << 20, 1u << 20, 1ull << 33, 1ull << 33}};
+
+    for (size_t turn = 0; turn < span_count; turn++) {
+        name_four(&made.set, turn, 1, made.span, made.named);
+        LAUNCH(made.set.stream, 2, write_behind_numbers, made.named[0], made.named[1], numbers, made.table, 2);
+        expect_through_table(&made.set, made.out, made.table, made.span, 2, "a table behind numbers");
+    }
+    check_and_free_made(&made, "after tables behind numbers");
+}
+
+/* A kernel that reads a copied table looks as if it made it. The table stays what it was. */
+static void case_made_by_nobody(void)
+{
+    struct made_table made = new_made_table();
+
+    CHECK(cudaMemcpyAsync(made.table, made.named, sizeof(made.named), cudaMemcpyHostToDevice, made.set.stream));
+    for (size_t turn = 0; turn < span_count; turn++) {
+        crowd_out(&made.set);
+        LAUNCH(made.set.stream, 4, gather_and_read, made.out, made.table, made.named[3], 4, 5);
+        expect_from_spans(&made.set, made.out, made.span, 4, "a table whose reader is given one of its spans");
+    }
+    check_and_free_made(&made, "after a table whose reader is given one of its spans");
 }
 
 /* The kernel writes one entry at each launch. */

@@ -33,7 +33,18 @@ setup() { helper_setup 60; requires sim samples jq; }
     while IFS=: read -r case budget guard; do
         hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_GRACE=0
         { goes_on && sound untouched; } || { echo "$case under $budget, $guard" >&2 && return 1; }
-    done < <(printf "%s\n" made-{beside-capture,beside-copy,copied,in-graph,inside,in-pieces}:{8MiB,12MiB}:{unmap,host})
+    done < <(printf "%s\n" made-{beside-capture,beside-copy,copied,in-graph,inside,in-pieces,in-span,behind-numbers,by-nobody}:{8MiB,12MiB}:{unmap,host})
+}
+
+@test "structures of tables that kernels make, copy and use at random are right, in graphs and beside ending contexts" {
+    local how seed
+    for how in "" direct graphs contexts "graphs contexts" "mixed" "mixed graphs contexts"; do
+        for seed in $RANDOM $RANDOM $RANDOM $RANDOM; do
+            # shellcheck disable=SC2086 # words
+            run_penstock PENSTOCK_MIN_SPAN=4096 PENSTOCK_BUDGET=24KiB PENSTOCK_GUARD=unmap PENSTOCK_GRACE=0 CUDASIM_GRANULARITY=4096 "$SAMPLES/structures" "$seed" 150 $how
+            { ended_with 0 && contains "$output" '^ok$'; } || { echo "seed $seed $how" >&2 && return 1; }
+        done
+    done
 }
 
 @test "every table is seen once, by either tracer, and none is forgotten too early" {

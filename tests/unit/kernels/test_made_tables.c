@@ -167,16 +167,17 @@ static void launch_at(uintptr_t kernel, size_t behind, bool in_graph)
     struct ps_layout *layout = calloc(1, sizeof *layout + 2 * sizeof layout->size[0]);
     CUdeviceptr table = MEMORY + 4096 * kernel + behind, tensor = BASE;
     void *parameters[] = {&table, &tensor};
-    struct ps_made_launch made;
+    struct ps_made_launch node;
+    struct ps_made_call made;
 
     layout->count = 2;
     layout->size[0] = layout->size[1] = 8;
     ps_made_tables_read();
-    if (in_graph && ps_made_tables_in_graph(&made, (CUfunction)kernel, layout, parameters, NULL))
-        ps_made_tables_run(&made);
+    if (in_graph && ps_made_tables_in_graph(&node, (CUfunction)kernel, layout, parameters, NULL))
+        ps_made_tables_run(&node);
     if (!in_graph)
         ps_made_tables_begin(&made, (CUfunction)kernel, layout, parameters, NULL);
-    if (!in_graph && made.key)
+    if (!in_graph && made.looks)
         ps_made_tables_end(&made, NULL, false);
     free(layout);
 }
@@ -186,15 +187,18 @@ static void launch(uintptr_t kernel)
     launch_at(kernel, 0, false);
 }
 
-static bool has_table(uintptr_t kernel)
-{
-    return !ps_undecided_near(MEMORY + 4096 * kernel, 8) && ps_pointer_tables_near(MEMORY + 4096 * kernel, 8);
-}
-
 static void count_name(void *names, CUdeviceptr named)
 {
     EXPECT_U64(BASE, named);
     ++*(unsigned *)names;
+}
+
+static bool has_table(uintptr_t kernel)
+{
+    unsigned names = 0;
+
+    ps_pointer_tables_name(MEMORY + 4096 * kernel, count_name, &names);
+    return names;
 }
 
 /* Returns the number of spans that a launch uses which is given the address. */
@@ -202,8 +206,13 @@ static unsigned names_at(CUdeviceptr address)
 {
     unsigned names = 0;
 
-    if (address - ps_pointer_tables_extent.start < ps_pointer_tables_extent.bytes)
+    uint64_t bytes;
+    const CUdeviceptr start = ps_pointer_tables_range(&bytes);
+
+    if (address - start < bytes) {
         ps_pointer_tables_name(address, count_name, &names);
+        ps_pointer_tables_name_undecided(address, count_name, &names);
+    }
     return names;
 }
 
@@ -293,9 +302,9 @@ static void test_looks_in_vain_end_it(void)
 static void test_launches_of_graphs_count(void)
 {
     launch_at(24, 0, true);
-    const size_t with_it = ps_undecided_launches;
+    const size_t with_it = ps_launch_tables;
     launch_at(24, 0, true);
-    EXPECT_U64(with_it, ps_undecided_launches);
+    EXPECT_U64(with_it, ps_launch_tables);
     ps_made_tables_read();
     EXPECT_U64(1, names_of(24));
     launch_at(24, 8192, false);
@@ -342,12 +351,11 @@ static void test_copies_on_the_device(void)
 /* Of too many launches the oldest is forgotten. */
 static void test_many_launches(void)
 {
-    for (uintptr_t i = 0; i <= PS_UNDECIDED_MAX; i++)
+    for (uintptr_t i = 0; i <= PS_LAUNCH_TABLES_MAX; i++)
         launch_at(50 + i % 100, i / 100 * 8, true);
-    EXPECT_U64(PS_UNDECIDED_MAX, ps_undecided_launches);
-    for (uintptr_t i = 0; i < 100; i++)
-        ps_pointer_tables_overwritten(MEMORY + 4096 * (50 + i), 8192);
-    EXPECT_U64(0, ps_undecided_launches);
+    EXPECT_U64(PS_LAUNCH_TABLES_MAX, ps_launch_tables);
+    ps_pointer_tables_overwritten(MEMORY, 1 << 20);
+    EXPECT_U64(0, ps_launch_tables);
 }
 
 int main(void)

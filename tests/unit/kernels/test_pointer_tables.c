@@ -48,6 +48,14 @@ static uint64_t named_at(CUdeviceptr address)
     return named;
 }
 
+static uint64_t extent_bytes(void)
+{
+    uint64_t bytes;
+
+    (void)ps_pointer_tables_range(&bytes);
+    return bytes;
+}
+
 static uint64_t pointer(unsigned unit)
 {
     return BASE + unit * UNIT + 8 * unit;
@@ -77,7 +85,7 @@ static void test_pointers_among_other_words(void)
     EXPECT_U64(0, named_at(DEVICE + 64));
     EXPECT_U64(0, named_at(DEVICE - 1));
     EXPECT_U64(DEVICE, ps_pointer_tables_extent.start);
-    EXPECT_U64(64, ps_pointer_tables_extent.bytes);
+    EXPECT_U64(64, extent_bytes());
     forget_all();
 }
 
@@ -169,7 +177,7 @@ static void test_fields(void)
     EXPECT_U64(0, named_at(DEVICE - 8));
     EXPECT_U64(1 << 3, named_at(DEVICE + 512));
     EXPECT_U64(DEVICE, ps_pointer_tables_extent.start);
-    EXPECT_U64(512 + 16, ps_pointer_tables_extent.bytes);
+    EXPECT_U64(512 + 16, extent_bytes());
     ps_pointer_tables_moved(target, DEVICE, 512, false);
     EXPECT_U64(1 << 1 | 1 << 2, named_at(target));
     EXPECT_U64(1 << 2, named_at(target + 16));
@@ -225,17 +233,50 @@ static void note_nothing(void *ctx, CUdeviceptr address)
     (void)ctx, (void)address;
 }
 
+/* ---- tables of launches ---- */
+
+/* A launch of a kernel that makes a table of `bytes` bytes at the address, of two words at most. */
+static struct ps_made_launch a_launch(CUdeviceptr address, size_t bytes, uint64_t number)
+{
+    return (struct ps_made_launch){.key = 1,
+                                   .number = number,
+                                   .is_known = true,
+                                   .memories = 1,
+                                   .memory = {{.address = address, .from = address, .bytes = bytes}}};
+}
+
+static void give(struct ps_made_launch *launch, unsigned place, CUdeviceptr address)
+{
+    launch->span[launch->spans++] = (struct ps_made_span){address, launch->number, place};
+}
+
+static void make(const struct ps_made_launch *launch)
+{
+    ps_launch_tables_add(launch);
+    ps_pointer_tables_publish();
+}
+
+static void make_one(CUdeviceptr address, size_t bytes, uint64_t number, unsigned place, unsigned unit)
+{
+    struct ps_made_launch launch = a_launch(address, bytes, number);
+
+    give(&launch, place, pointer(unit));
+    make(&launch);
+}
+
 /* Work that may not run leaves what is known, and adds to it. */
 static void test_words_that_may_come(void)
 {
-    const struct ps_made_word made = {pointer(4), 1};
+    struct ps_made_launch made = a_launch(DEVICE, 8, 1);
     const uint64_t first[] = {pointer(1), pointer(2)}, second[] = {pointer(3), pointer(2)};
 
     write_words(0, first, 2);
     for (unsigned i = 0; i < 3; i++)
         ps_pointer_tables_brought(DEVICE, second, sizeof second, true, note_nothing, NULL);
     EXPECT_U64(1 << 1 | 1 << 2 | 1 << 3, named_at(DEVICE));
-    ps_pointer_tables_may_be_made(DEVICE, 8, &made, 1, 1);
+    made.in_graph = true;
+    give(&made, 1, pointer(4));
+    make(&made);
     EXPECT_U64(1 << 1 | 1 << 2 | 1 << 3 | 1 << 4, named_at(DEVICE));
     ps_pointer_tables_brought(DEVICE, second, sizeof second, false, note_nothing, NULL);
     EXPECT_U64(1 << 2 | 1 << 3, named_at(DEVICE));
@@ -295,28 +336,42 @@ static void test_copied_on(void)
  */
 static void test_made(void)
 {
-    const struct ps_made_word all[] = {{pointer(1), 1}, {pointer(2), 2}, {pointer(3), 5}}, second = {pointer(7), 2},
-                              third = {pointer(8), 5};
+    struct ps_made_launch all = a_launch(DEVICE, 64, 100), other;
     const uint64_t one = pointer(9);
 
-    ps_pointer_tables_made(DEVICE, 64, all, 3, 100);
+    give(&all, 1, pointer(1));
+    give(&all, 2, pointer(2));
+    give(&all, 5, pointer(3));
+    make(&all);
     EXPECT_U64(1 << 1 | 1 << 2 | 1 << 3, named_at(DEVICE));
     EXPECT_U64(1 << 1 | 1 << 2 | 1 << 3, named_at(DEVICE + 56));
     EXPECT_U64(0, named_at(DEVICE + 64));
-    ps_pointer_tables_made(DEVICE, 64, &second, 1, 101);
-    ps_pointer_tables_made(DEVICE, 64, &third, 1, 102);
+    make_one(DEVICE, 64, 101, 2, 7);
+    make_one(DEVICE, 64, 102, 5, 8);
     EXPECT_U64(1 << 1 | 1 << 7 | 1 << 8, named_at(DEVICE));
-    ps_pointer_tables_made(DEVICE, 64, &second, 1, 102 + PS_POINTER_TABLE_MADE_TOGETHER + 1);
+    make_one(DEVICE, 64, 102 + PS_LAUNCH_TABLE_TOGETHER + 1, 2, 7);
     EXPECT_U64(1 << 7, named_at(DEVICE));
-    /* A copy overwrites part of it. Words that a copy brought are not words that a kernel keeps. */
+    /* A launch that is known later than the one behind it. */
+    make_one(DEVICE, 64, 90, 2, 6);
+    EXPECT_U64(1 << 6 | 1 << 7, named_at(DEVICE));
+    make_one(DEVICE, 64, 120, 2, 7);
+    EXPECT_U64(1 << 7, named_at(DEVICE));
+    /* Another kernel, which may only read the table. And one that writes the table beside it. */
+    other = a_launch(DEVICE, 64, 121);
+    other.key = 2;
+    give(&other, 2, pointer(3));
+    make(&other);
+    make_one(DEVICE + 32, 64, 122, 2, 4);
+    EXPECT_U64(1 << 7 | 1 << 3, named_at(DEVICE));
+    EXPECT_U64(1 << 7 | 1 << 3 | 1 << 4, named_at(DEVICE + 32));
+    ps_pointer_tables_overwritten(DEVICE, 96);
+    EXPECT_U64(0, named_at(DEVICE));
+    /* A copy overwrites a part of it. Its words and those that a kernel makes are known. */
+    make_one(DEVICE, 64, 130, 2, 7);
     ps_pointer_tables_copied(DEVICE, &one, 8);
     EXPECT_U64(1 << 9 | 1 << 7, named_at(DEVICE));
-    ps_pointer_tables_made(DEVICE, SIZE_MAX, &third, 1, 200);
-    EXPECT_U64(1 << 8, named_at(DEVICE));
-    EXPECT_U64(1 << 8, named_at(DEVICE + PS_POINTER_TABLE_MADE - 8));
-    EXPECT_U64(0, named_at(DEVICE + PS_POINTER_TABLE_MADE));
-    ps_pointer_tables_overwritten(DEVICE, 1);
-    EXPECT_U64(1 << 8, named_at(DEVICE + 8));
+    make_one(DEVICE, 64, 200, 2, 8);
+    EXPECT_U64(1 << 9 | 1 << 8, named_at(DEVICE));
     forget_all();
 }
 
@@ -407,7 +462,6 @@ static uint64_t named_by_variables(void)
 static void test_in_variables(void)
 {
     const uint64_t words[] = {pointer(1), pointer(2), pointer(3)};
-    const struct ps_made_word made = {pointer(4), 0};
     const int module[2] = {0};
 
     write_words(0, words, 3);
@@ -428,15 +482,15 @@ static void test_in_variables(void)
     EXPECT_U64(1 << 1 | 1 << 2 | 1 << 3, named_by_variables());
     ps_pointer_tables_moved(DEVICE + 512, DEVICE + 1032, 8, false); /* away from one: a copy elsewhere */
     EXPECT_U64(2, ps_pointer_tables_in_variables);
-    ps_pointer_tables_made(DEVICE + 2048, 8, &made, 1, 1); /* by a kernel that is given its place */
-    EXPECT_U64(1 << 4 | 1 << 2 | 1 << 3, named_by_variables());
+    make_one(DEVICE + 2048, 8, 1, 0, 4); /* by a kernel that is given its place */
+    EXPECT_U64(1 << 4 | 1 << 1 | 1 << 2 | 1 << 3, named_by_variables());
     ps_pointer_tables_overwritten(DEVICE + 1040, 8);
-    EXPECT_U64(1 << 4 | 1 << 2, named_by_variables());
+    EXPECT_U64(1 << 4 | 1 << 1 | 1 << 2, named_by_variables());
     /* The end of a module forgets its own tables alone. */
     ps_module_variables_gone(&module[0]);
-    EXPECT_U64(1 << 4, named_by_variables());
+    EXPECT_U64(1 << 4 | 1 << 1, named_by_variables());
     ps_module_variables_gone(&module[1]);
-    EXPECT_U64(0, ps_pointer_tables_in_variables);
+    EXPECT(!ps_pointer_tables_exist_in_variables());
     ps_pointer_tables_copied(DEVICE + 1032, words, 16);
     EXPECT_U64(0, named_by_variables());
     forget_all();
