@@ -4,6 +4,7 @@
 
 #include "cuda/driver.h"
 #include "tracer/graph_bodies.h"
+#include "tracer/graph_needs.h"
 #include "tracer/tracer.h"
 
 /* Graphs in nodes of graphs; deeper ones are not looked through. */
@@ -36,7 +37,7 @@ static void name_copy(const CUDA_MEMCPY3D *c)
 
 static void name_fill(CUdeviceptr to, size_t pitch, size_t row, size_t height)
 {
-    ps_tracer_bytes(to, (height > 1 ? (height - 1) * pitch : 0) + row);
+    ps_tracer_bytes(to, ps_graph_fill_extent(row, height, pitch));
 }
 
 static bool name_graph(CUgraph graph, unsigned depth);

@@ -11,6 +11,7 @@
 #include "kernels/layouts.h"
 #include "kernels/made_tables.h"
 #include "kernels/pointer_tables.h"
+#include "memory/blocks.h"
 #include "memory/registry.h"
 #include "policy/base/lower_bound.h"
 #include "tracer/table_copies.h"
@@ -41,6 +42,19 @@ void ps_graph_needs_address(struct ps_graph_needs *needs, CUdeviceptr address)
     take_address(needs, address);
 }
 
+void ps_graph_needs_bytes(struct ps_graph_needs *needs, CUdeviceptr start, size_t bytes)
+{
+    if (!bytes || !ps_address_is_a_spans(start))
+        return;
+    struct ps_graph_range *grown = ps_grown_array(needs->range, needs->ranges, &needs->ranges_room, 2, sizeof *grown);
+    if (!grown) {
+        needs->unknown = true;
+        return;
+    }
+    needs->range = grown;
+    needs->range[needs->ranges++] = (struct ps_graph_range){start, bytes};
+}
+
 static int ascending(const void *a, const void *b)
 {
     CUdeviceptr one = *(const CUdeviceptr *)a, other = *(const CUdeviceptr *)b;
@@ -61,6 +75,28 @@ static size_t sorted(CUdeviceptr *address, size_t count)
     return kept;
 }
 
+/* The longest one comes first of those that begin at one address. */
+static int by_start(const void *a, const void *b)
+{
+    const struct ps_graph_range *one = a, *other = b;
+
+    if (one->start != other->start)
+        return one->start < other->start ? -1 : 1;
+    return (one->bytes < other->bytes) - (one->bytes > other->bytes);
+}
+
+static void sort_ranges(struct ps_graph_needs *needs)
+{
+    size_t kept = 0;
+
+    if (needs->ranges)
+        qsort(needs->range, needs->ranges, sizeof *needs->range, by_start);
+    for (size_t i = 0; i < needs->ranges; i++)
+        if (!kept || needs->range[kept - 1].start != needs->range[i].start)
+            needs->range[kept++] = needs->range[i];
+    needs->ranges = kept;
+}
+
 static int by_order(const void *a, const void *b)
 {
     const uint64_t one = ((const struct ps_graph_copy *)a)->order, other = ((const struct ps_graph_copy *)b)->order;
@@ -72,6 +108,7 @@ void ps_graph_needs_sort(struct ps_graph_needs *needs)
 {
     needs->count = sorted(needs->address, needs->count);
     needs->words = sorted(needs->word, needs->words);
+    sort_ranges(needs);
     if (needs->copies)
         qsort(needs->copy, needs->copies, sizeof *needs->copy, by_order);
 }
@@ -173,12 +210,21 @@ uint64_t ps_graph_needs_places(uint64_t count)
     return atomic_fetch_add(&next, count);
 }
 
+/* The driver refuses a copy whose rows overlap. */
+static void add_side(struct ps_graph_needs *needs, struct ps_copy_side side, struct ps_copy_box box)
+{
+    ps_graph_needs_bytes(needs, side.start, side.is_wrong ? box.width : ps_copy_extent(side, box));
+}
+
 void ps_graph_needs_copy(struct ps_graph_needs *needs, const CUDA_MEMCPY3D *copy, bool is_sometimes)
 {
+    const struct ps_copy_box box = {copy->WidthInBytes, copy->Height, copy->Depth};
     struct ps_graph_copy its;
 
-    ps_graph_needs_address(needs, copy->dstDevice);
-    ps_graph_needs_address(needs, copy->srcDevice);
+    if (!box.width || !box.height || !box.depth)
+        return;
+    add_side(needs, PS_COPY_SIDE(copy, dst, copy->dstZ, copy->dstHeight, box), box);
+    add_side(needs, PS_COPY_SIDE(copy, src, copy->srcZ, copy->srcHeight, box), box);
     if (!ps_graph_copy_of(copy, is_sometimes, &its))
         return;
     its.order = ps_graph_needs_places(1);
@@ -205,18 +251,29 @@ static void name_tables(const struct ps_graph_needs *needs, void (*note)(void *c
     }
 }
 
-void ps_graph_needs_name(const struct ps_graph_needs *needs, void (*note)(void *ctx, CUdeviceptr unit), void *ctx)
+void ps_graph_needs_name(const struct ps_graph_needs *needs, void (*note_bytes)(CUdeviceptr start, size_t bytes),
+                         void (*note)(void *ctx, CUdeviceptr unit), void *ctx)
 {
+    for (size_t i = 0; i < needs->ranges; i++)
+        note_bytes(needs->range[i].start, needs->range[i].bytes);
     for (size_t i = 0; i < needs->count; i++)
         note(ctx, needs->address[i]);
     if (needs->words && ps_pointer_tables_exist() && ps_ordering_rule(TABLE_NAMES_SPANS))
         name_tables(needs, note, ctx);
 }
 
+void ps_graph_needs_empty(struct ps_graph_needs *needs)
+{
+    needs->count = needs->ranges = needs->words = needs->copies = needs->makers = 0;
+    needs->unknown = false;
+}
+
 void ps_graph_needs_add(struct ps_graph_needs *needs, const struct ps_graph_needs *more)
 {
     for (size_t i = 0; i < more->count; i++)
         add(needs, more->address[i]);
+    for (size_t i = 0; i < more->ranges; i++)
+        ps_graph_needs_bytes(needs, more->range[i].start, more->range[i].bytes);
     for (size_t i = 0; i < more->words; i++)
         add_word(needs, more->word[i]);
     for (size_t i = 0; i < more->copies; i++)
@@ -240,9 +297,33 @@ bool ps_graph_needs_bring(const struct ps_graph_needs *needs)
     return brings;
 }
 
+bool ps_graph_needs_touch(const struct ps_graph_needs *needs, CUdeviceptr start, size_t bytes)
+{
+    bool touch = needs->unknown;
+
+    for (size_t i = 0; i < needs->count && !touch; i++)
+        touch = needs->address[i] - start < bytes;
+    for (size_t i = 0; i < needs->ranges && !touch; i++)
+        touch = needs->range[i].start - start < bytes || start - needs->range[i].start < needs->range[i].bytes;
+    return touch;
+}
+
+void ps_graph_needs_add_pieces(struct ps_graph_needs *needs)
+{
+    const ptrdiff_t before = ps_here;
+
+    for (size_t i = 0; i < needs->ranges; i++) {
+        const struct ps_graph_range *range = &needs->range[i];
+        for (CUdeviceptr at = range->start; at && at - range->start < range->bytes; at = ps_block_next_piece(at))
+            take_address(needs, at);
+    }
+    ps_here = before;
+}
+
 void ps_graph_needs_free(struct ps_graph_needs *needs)
 {
     free(needs->address);
+    free(needs->range);
     free(needs->word);
     free(needs->copy);
     free(needs->maker);

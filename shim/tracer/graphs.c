@@ -184,7 +184,7 @@ static bool take_node(struct part *part, CUgraphNode node, unsigned depth, bool 
     case CU_GRAPH_NODE_TYPE_MEMSET:
         if (!ps_cu.cuGraphMemsetNodeGetParams || ps_cu.cuGraphMemsetNodeGetParams(node, &fill) != CUDA_SUCCESS)
             return false;
-        ps_graph_needs_address(&part->needs, fill.dst);
+        ps_graph_needs_bytes(&part->needs, fill.dst, PS_GRAPH_FILL_EXTENT(&fill));
         return true;
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
         if (!ps_cu.cuGraphBatchMemOpNodeGetParams ||
@@ -387,8 +387,7 @@ static void bring_up_to_date(struct graph *g)
 {
     if (g->told)
         return;
-    g->all.count = g->all.words = g->all.copies = 0;
-    g->all.unknown = false;
+    ps_graph_needs_empty(&g->all);
     add_part(&g->all, &g->whole);
     ps_graph_needs_sort(&g->all);
     g->told = true;
@@ -409,9 +408,7 @@ static bool touches(CUgraphExec executable, CUdeviceptr start, size_t bytes, str
     struct graph *g = *place_in(executables, executable);
     if (g && g->launched_by_kernels) {
         bring_up_to_date(g);
-        found = g->all.unknown;
-        for (size_t i = 0; i < g->all.count && !found; i++)
-            found = g->all.address[i] - start < bytes;
+        found = ps_graph_needs_touch(&g->all, start, bytes);
         if (found)
             ps_graph_needs_add(touched, &g->all);
     }
@@ -429,6 +426,7 @@ static void pin_in(CUgraphExec executable, CUdeviceptr start, size_t bytes)
         if (touched.unknown)
             ps_log_warn_once(TRACER, "the nodes of a CUDA graph that kernels launch can't be read: "
                                      "while the graph exists, all memory stays where it is");
+        ps_graph_needs_add_pieces(&touched);
         struct ps_graph_pins pins = ps_graph_pins_take(touched.address, touched.count, touched.unknown);
         pthread_mutex_lock(&lock);
         struct graph *g = *place_in(executables, executable);
@@ -489,8 +487,8 @@ void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_
 
     take_graph(&made.whole, graph, 0, false);
     bring_up_to_date(&made);
-    ps_log_debug(TRACER, "a graph was instantiated: it touches %zu units of memory%s", made.all.count,
-                 made.all.unknown ? ", and others that can't be read" : "");
+    ps_log_debug(TRACER, "a graph was instantiated: it touches %zu units and %zu ranges of memory%s", made.all.count,
+                 made.all.ranges, made.all.unknown ? ", and others that can't be read" : "");
     if (launched_by_kernels)
         atomic_fetch_add(&ps_graphs_launched_by_kernels, 1);
     pthread_mutex_lock(&lock);
@@ -566,11 +564,11 @@ void ps_graph_copy_changed(CUgraphExec executable, CUgraphNode node, const CUDA_
     changed(executable, node, found);
 }
 
-void ps_graph_fill_changed(CUgraphExec executable, CUgraphNode node, CUdeviceptr to)
+void ps_graph_fill_changed(CUgraphExec executable, CUgraphNode node, CUdeviceptr to, size_t bytes)
 {
     struct part found = {.node = NULL};
 
-    ps_graph_needs_address(&found.needs, to);
+    ps_graph_needs_bytes(&found.needs, to, bytes);
     changed(executable, node, found);
 }
 
@@ -646,7 +644,8 @@ void ps_graph_holds(CUgraph graph, CUgraph other)
     pthread_mutex_unlock(&lock);
 }
 
-bool ps_graph_name(CUgraphExec executable, void (*note)(void *ctx, CUdeviceptr unit), void *ctx)
+bool ps_graph_name(CUgraphExec executable, void (*note_bytes)(CUdeviceptr start, size_t bytes),
+                   void (*note)(void *ctx, CUdeviceptr unit), void *ctx)
 {
     pthread_mutex_lock(&lock);
     struct graph *g = *place_in(executables, executable);
@@ -654,7 +653,7 @@ bool ps_graph_name(CUgraphExec executable, void (*note)(void *ctx, CUdeviceptr u
         bring_up_to_date(g);
     bool known = g && !g->all.unknown;
     if (known)
-        ps_graph_needs_name(&g->all, note, ctx);
+        ps_graph_needs_name(&g->all, note_bytes, note, ctx);
     pthread_mutex_unlock(&lock);
     return known;
 }

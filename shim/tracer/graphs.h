@@ -45,9 +45,9 @@ void ps_graph_updated(CUgraphExec executable, CUgraph graph);
 void ps_graph_child_changed(CUgraphExec executable, CUgraphNode node, CUgraph child);
 /* The kernel of the node was changed. */
 void ps_graph_kernel_changed(CUgraphExec executable, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *kernel);
-/* The node's copy was changed, or the address that its fill leads to. */
+/* The node's copy was changed, or its fill: the bytes from `to` to the end of the last row. */
 void ps_graph_copy_changed(CUgraphExec executable, CUgraphNode node, const CUDA_MEMCPY3D *copy);
-void ps_graph_fill_changed(CUgraphExec executable, CUgraphNode node, CUdeviceptr to);
+void ps_graph_fill_changed(CUgraphExec executable, CUgraphNode node, CUdeviceptr to, size_t bytes);
 /* The batch of values of the node was changed. */
 void ps_graph_values_changed(CUgraphExec executable, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values);
 /* The node was changed to something that can't be read. */
@@ -88,11 +88,13 @@ void ps_graph_holds(CUgraph graph, CUgraph other);
 void ps_graph_captured_destroyed(CUgraph graph);
 
 /*
- * Calls `note` once for each unit of the reservation that the graph touches, with an address in it,
- * ascending. Then calls it for spans of the pointer tables that its kernels are given, as these
- * tables are now. Returns false if the graph is unknown. `note` calls nothing here.
+ * Calls `note_bytes` for what the graph's copies and fills touch. Then calls `note` once for each
+ * unit of the reservation in which its other nodes touch memory, with an address in it, ascending;
+ * and for spans of the pointer tables that its kernels are given, as these tables are now. Returns
+ * false if the graph is unknown. Both functions call nothing here.
  */
-bool ps_graph_name(CUgraphExec executable, void (*note)(void *ctx, CUdeviceptr unit), void *ctx);
+bool ps_graph_name(CUgraphExec executable, void (*note_bytes)(CUdeviceptr start, size_t bytes),
+                   void (*note)(void *ctx, CUdeviceptr unit), void *ctx);
 
 /*
  * The graph is about to be launched: its kernels make the tables that they are known to make, or

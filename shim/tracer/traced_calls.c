@@ -16,6 +16,7 @@
 #include "residency/graph_memory.h"
 #include "tracer/graph_bodies.h"
 #include "tracer/graph_looks.h"
+#include "tracer/graph_needs.h"
 #include "tracer/graphs.h"
 #include "tracer/table_copies.h"
 #include "tracer/tracer.h"
@@ -335,7 +336,7 @@ static void change_node(CUgraphExec executable, CUgraphNode node, const CUgraphN
         ps_graph_copy_changed(executable, node, &now->memcpy.copyParams);
         return;
     case CU_GRAPH_NODE_TYPE_MEMSET:
-        ps_graph_fill_changed(executable, node, now->memset.dst);
+        ps_graph_fill_changed(executable, node, now->memset.dst, PS_GRAPH_FILL_EXTENT(&now->memset));
         return;
     case CU_GRAPH_NODE_TYPE_GRAPH:
         ps_graph_child_changed(executable, node, now->graph.graph);
@@ -492,7 +493,8 @@ static void succeeded(CUpti_CallbackId id, const void *parameters)
                                                               p->nodeParams->kernelParams, p->nodeParams->extra))
         CHANGED(cuGraphExecKernelNodeSetParams_v2, ps_graph_kernel_changed(p->hGraphExec, p->hNode, p->nodeParams))
         CHANGED(cuGraphExecMemcpyNodeSetParams, ps_graph_copy_changed(p->hGraphExec, p->hNode, p->copyParams))
-        CHANGED(cuGraphExecMemsetNodeSetParams, ps_graph_fill_changed(p->hGraphExec, p->hNode, p->memsetParams->dst))
+        CHANGED(cuGraphExecMemsetNodeSetParams, ps_graph_fill_changed(p->hGraphExec, p->hNode, p->memsetParams->dst,
+                                                                      PS_GRAPH_FILL_EXTENT(p->memsetParams)))
         CHANGED(cuGraphExecBatchMemOpNodeSetParams, ps_graph_values_changed(p->hGraphExec, p->hNode, p->nodeParams))
         CHANGED(cuGraphExecNodeSetParams, change_node(p->hGraphExec, p->hNode, p->nodeParams))
         CHANGED(cuGraphNodeSetEnabled, ps_graph_node_switched(p->hGraphExec, p->hNode, p->isEnabled))

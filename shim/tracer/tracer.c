@@ -418,7 +418,7 @@ void ps_tracer_graph(CUgraphExec executable)
     ps_made_tables_read();
     a->kind.fingerprint = (uint64_t)(uintptr_t)executable * 0x9E3779B97F4A7C15u;
     note_variables(a); /* as they are now: kernels of the graph may read them when it runs */
-    const bool known = !ps_ordering_rule(GRAPH_NAMES_SPANS) || ps_graph_name(executable, note_unit, a);
+    const bool known = !ps_ordering_rule(GRAPH_NAMES_SPANS) || ps_graph_name(executable, ps_tracer_bytes, note_unit, a);
     run_tables(a, executable);
     if (known)
         return;

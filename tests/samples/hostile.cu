@@ -95,6 +95,7 @@ static const struct hostile_case cases[] = {
     {"graph-changes", case_graph_changes, "a graph whose nodes get other memory before each launch"},
     {"graph-children", case_graph_children, "a graph whose child is rebuilt before each launch"},
     {"graph-conditions", case_graph_conditions, "a graph with a loop and a choice, whose bodies name its memory"},
+    {"graph-pieces", case_graph_pieces, "a graph whose fill and copy reach over several pieces of an allocation"},
     {"graph-by-kernel", case_graph_by_kernel, "a graph that a kernel launches"},
     {"threads", case_threads, "64 threads allocate at once"},
     {"fork", case_fork, "fork with exec, exit and _exit"},

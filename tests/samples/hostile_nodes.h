@@ -1,9 +1,12 @@
 /*
  * Cases of `hostile`: pointer tables that are filled in pieces, and tables that graphs bring or use
- * whose nodes are made one by one. Part of hostile.cu, after hostile_modules.h.
+ * whose nodes are made one by one; and graphs that reach over several pieces. Part of hostile.cu,
+ * after hostile_modules.h.
  */
 #ifndef PENSTOCK_SAMPLES_HOSTILE_NODES_H
 #define PENSTOCK_SAMPLES_HOSTILE_NODES_H
+
+#include <utility>
 
 KERNEL(gather_behind, (uint32_t *__restrict__ out, const uint32_t *const *table, size_t first, size_t pointers),
        (out, table, first, pointers))
@@ -237,6 +240,107 @@ static void case_table_made_captured(void)
     CHECK(cudaFree(table));
     CHECK(cudaFree(out));
     check_and_free_spans(&set, "after tables whose writers are captured");
+}
+
+/* ---- several pieces ---- */
+
+/* What a graph of the next case does: a fill in rows, and a copy of all that was filled. */
+struct in_pieces {
+    uint32_t *filled, *copied;
+    unsigned char value;
+    size_t row, pitch; /* words */
+};
+
+/*
+ * Launches the graph after launches that name each part, so that no name reaches further than it
+ * has to, and after others that use all memory. Checks what was copied.
+ */
+static void expect_in_pieces(const struct span_set *set, cudaGraphExec_t executable, const in_pieces *p,
+                             const char *what)
+{
+    const size_t words = 2 * span_words(), part = words / 8;
+    uint32_t *host = static_cast<uint32_t *>(malloc(words * sizeof(*host)));
+    size_t wrong = 0;
+
+    REQUIRE(host != nullptr, "no host memory");
+    for (size_t i = 0; i < 8; i++) {
+        LAUNCH(set->stream, part, fill_words, p->filled + i * part, static_cast<uint32_t>(50 + i), 0, part);
+        LAUNCH(set->stream, part, fill_words, p->copied + i * part, 99, 0, part);
+    }
+    for (size_t i = 0; i < span_count; i++)
+        LAUNCH(set->stream, span_words(), add_to_words, set->span[i], 0, span_words());
+    CHECK(cudaStreamSynchronize(set->stream));
+    CHECK(cudaGraphLaunch(executable, set->stream));
+    CHECK(cudaMemcpyAsync(host, p->copied, words * sizeof(*host), cudaMemcpyDeviceToHost, set->stream));
+    CHECK(cudaStreamSynchronize(set->stream));
+    for (size_t i = 0; i < words; i++)
+        wrong += host[i] != (i % p->pitch < p->row ? p->value * 0x01010101u
+                                                   : word_at(static_cast<uint32_t>(50 + i / part), i % part));
+    expect(wrong == 0, "%s: %zu of %zu words are wrong", what, wrong, words);
+    free(host);
+}
+
+/* Finds the graph's node of that type. */
+static cudaGraphNode_t node_of_type(cudaGraph_t graph, enum cudaGraphNodeType wanted)
+{
+    cudaGraphNode_t nodes[2];
+    size_t count = 2;
+    enum cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+
+    CHECK(cudaGraphGetNodes(graph, nodes, &count));
+    CHECK(cudaGraphNodeGetType(nodes[0], &type));
+    return nodes[type == wanted ? 0 : 1];
+}
+
+/*
+ * Fills and copies of graphs reach over several pieces, if allocations larger than a span have
+ * some.
+ */
+static void case_graph_pieces(void)
+{
+    struct span_set set = new_span_set();
+    const size_t words = 2 * span_words(), word = sizeof(uint32_t);
+    in_pieces p = {nullptr, nullptr, 3, words, words};
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    struct cudaMemsetParams fill = {};
+
+    CHECK(cudaMalloc(&p.filled, words * word));
+    CHECK(cudaMalloc(&p.copied, words * word));
+    CHECK(cudaStreamSynchronize(set.stream));
+    CHECK_OR_SKIP(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMemsetAsync(p.filled, p.value, words * word, set.stream));
+    CHECK(cudaMemcpyAsync(p.copied, p.filled, words * word, cudaMemcpyDeviceToDevice, set.stream));
+    CHECK(cudaStreamEndCapture(set.stream, &graph));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    expect_in_pieces(&set, executable, &p, "a fill and a copy of several pieces");
+    /* The other way round, with other values. */
+    std::swap(p.filled, p.copied);
+    CHECK(cudaGraphExecMemcpyNodeSetParams1D(executable, node_of_type(graph, cudaGraphNodeTypeMemcpy), p.copied,
+                                             p.filled, words * word, cudaMemcpyDeviceToDevice));
+    fill.dst = p.filled;
+    fill.value = p.value = 4;
+    fill.elementSize = 1;
+    fill.width = words * word;
+    fill.height = 1;
+    CHECK(cudaGraphExecMemsetNodeSetParams(executable, node_of_type(graph, cudaGraphNodeTypeMemset), &fill));
+    expect_in_pieces(&set, executable, &p, "a fill and a copy that were changed");
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphDestroy(graph));
+    p.pitch = words / 8;
+    p.row = p.pitch / 2;
+    CHECK(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMemset2DAsync(p.filled, p.pitch * word, p.value, p.row * word, 8, set.stream));
+    CHECK(cudaMemcpy2DAsync(p.copied, 2 * p.pitch * word, p.filled, 2 * p.pitch * word, 2 * p.pitch * word, 4,
+                            cudaMemcpyDeviceToDevice, set.stream));
+    CHECK(cudaStreamEndCapture(set.stream, &graph));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    expect_in_pieces(&set, executable, &p, "a fill and a copy in rows of several pieces");
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaFree(p.filled));
+    CHECK(cudaFree(p.copied));
+    check_and_free_spans(&set, "after graphs in pieces");
 }
 
 #endif

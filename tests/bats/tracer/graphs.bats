@@ -230,6 +230,21 @@ END
     counted evictions
 }
 
+@test "a graph's fills and copies find all pieces that they reach over, changed or not" {
+    requires sim
+    local budget guard tracer
+    while IFS=: read -r budget guard tracer; do
+        hostile graph-pieces PENSTOCK_RULES='pieces size>=6MiB' PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
+        goes_on || { echo "under $budget, $guard, $tracer" >&2 && return 1; }
+        sound untouched
+        counted evictions graph_launches
+    done < <(some_of 3 {20MiB,24MiB,32MiB}:{host,unmap}:{cupti,hook})
+    # With room for all that a graph uses, nothing of it is found in the slots.
+    hostile graph-pieces PENSTOCK_RULES='pieces size>=6MiB' PENSTOCK_BUDGET=24MiB PENSTOCK_GUARD=unmap
+    goes_on
+    equal 0 "$(report accesses_on_slot)" "accesses to what there was no room for"
+}
+
 @test "a capture with hardly any memory waits for nothing" {
     local began=$SECONDS
     hostile graph PENSTOCK_BUDGET=5MiB

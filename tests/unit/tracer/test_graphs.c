@@ -9,6 +9,7 @@
 #include "memory/registry.h"
 #include "stub_driver.h"
 #include "tracer/graph_bodies.h"
+#include "tracer/graph_needs.h"
 #include "tracer/traced_calls.h"
 
 #define UNIT 4096u
@@ -53,15 +54,32 @@ static CUresult CUDAAPI get_type(CUgraphNode node, CUgraphNodeType *type)
     return CUDA_SUCCESS;
 }
 
+/* A copy of one word. */
+static CUDA_MEMCPY3D copy_of(CUdeviceptr to, CUdeviceptr from)
+{
+    return (CUDA_MEMCPY3D){.dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .dstDevice = to,
+                           .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .srcDevice = from,
+                           .WidthInBytes = 4,
+                           .Height = 1,
+                           .Depth = 1};
+}
+
+static CUDA_MEMSET_NODE_PARAMS fill_of(CUdeviceptr to)
+{
+    return (CUDA_MEMSET_NODE_PARAMS){.dst = to, .elementSize = 4, .width = 1, .height = 1};
+}
+
 static CUresult CUDAAPI get_copy(CUgraphNode node, CUDA_MEMCPY3D *copy)
 {
-    *copy = (CUDA_MEMCPY3D){.dstDevice = ((const struct node *)node)->a, .srcDevice = ((const struct node *)node)->b};
+    *copy = copy_of(((const struct node *)node)->a, ((const struct node *)node)->b);
     return CUDA_SUCCESS;
 }
 
 static CUresult CUDAAPI get_fill(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *fill)
 {
-    *fill = (CUDA_MEMSET_NODE_PARAMS){.dst = ((const struct node *)node)->a};
+    *fill = fill_of(((const struct node *)node)->a);
     return CUDA_SUCCESS;
 }
 
@@ -117,10 +135,17 @@ static void note(void *ctx, CUdeviceptr address)
     named |= BIT((address - BASE) / UNIT);
 }
 
+static void note_bytes(CUdeviceptr start, size_t bytes)
+{
+    EXPECT(bytes);
+    for (CUdeviceptr at = (start - BASE) / UNIT; at <= (start + bytes - 1 - BASE) / UNIT; at++)
+        named |= BIT(at);
+}
+
 static uint64_t names(const void *executable)
 {
     named = 0;
-    return ps_graph_name((CUgraphExec)executable, note, NULL) ? named : NOT_KNOWN;
+    return ps_graph_name((CUgraphExec)executable, note_bytes, note, NULL) ? named : NOT_KNOWN;
 }
 
 /* ---- the tests ---- */
@@ -153,10 +178,9 @@ static CUgraphNode node(unsigned number)
     return (CUgraphNode)&nodes[number];
 }
 
-/* Copies of no bytes: only their addresses count. */
 static void change_copy(CUgraphExec executable, CUgraphNode node, CUdeviceptr to, CUdeviceptr from)
 {
-    const CUDA_MEMCPY3D copy = {.dstDevice = to, .srcDevice = from};
+    const CUDA_MEMCPY3D copy = copy_of(to, from);
 
     ps_graph_copy_changed(executable, node, &copy);
 }
@@ -182,7 +206,7 @@ static void test_one_node(void)
 {
     make();
     for (unsigned number = 10; number < 20; number++) { /* its earlier addresses are dropped */
-        ps_graph_fill_changed(first, node(0), unit(number));
+        ps_graph_fill_changed(first, node(0), unit(number), 4);
         EXPECT_U64((MADE & ~BIT(1)) | BIT(number), names(first));
     }
     change_copy(first, node(1), unit(20), unit(4));
@@ -192,24 +216,24 @@ static void test_one_node(void)
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(30) | BIT(5) | BIT(6), names(first));
     change_copy(first, (CUgraphNode)&children[1], unit(31), unit(32)); /* a node of the child */
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(30) | BIT(31) | BIT(32), names(first));
-    ps_graph_fill_changed(first, node(2), 0); /* outside of all spans */
+    ps_graph_fill_changed(first, node(2), 0, 4); /* outside of all spans */
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4), names(first));
     /* Another executable of the same graph has nodes of its own. */
     ps_graph_instantiated(second, (CUgraph)&whole, false);
-    ps_graph_fill_changed(second, node(1), unit(40));
+    ps_graph_fill_changed(second, node(1), unit(40), 4);
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4), names(first));
     EXPECT_U64(BIT(1) | BIT(40) | BIT(30) | BIT(5) | BIT(6), names(second));
     /*
      * A node that did not exist when the executable was made: the other nodes' spans are still
      * named.
      */
-    ps_graph_fill_changed(first, (CUgraphNode)&later[0], unit(50));
+    ps_graph_fill_changed(first, (CUgraphNode)&later[0], unit(50), 4);
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(50), names(first));
-    ps_graph_fill_changed(first, (CUgraphNode)&later[0], unit(51));
+    ps_graph_fill_changed(first, (CUgraphNode)&later[0], unit(51), 4);
     EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(51), names(first));
     ps_graph_destroyed(first);
     ps_graph_destroyed(second);
-    ps_graph_fill_changed(first, node(0), unit(1)); /* the executable is unknown */
+    ps_graph_fill_changed(first, node(0), unit(1), 4); /* the executable is unknown */
     EXPECT_U64(NOT_KNOWN, names(first));
 }
 
@@ -218,17 +242,17 @@ static void test_all_nodes(void)
     make();
     for (unsigned i = 0; i < 4; i++)
         later[i] = (struct node){CU_GRAPH_NODE_TYPE_MEMSET, unit(20 + i), 0, NULL};
-    ps_graph_fill_changed(first, node(0), unit(10));
+    ps_graph_fill_changed(first, node(0), unit(10), 4);
     ps_graph_updated(first, (CUgraph)&other);
     EXPECT_U64(BIT(20) | BIT(21) | BIT(22) | BIT(23), names(first));
     /* It is unknown which of these a node of the first graph is now. */
-    ps_graph_fill_changed(first, node(0), unit(10));
-    ps_graph_fill_changed(first, node(0), unit(11));
+    ps_graph_fill_changed(first, node(0), unit(10), 4);
+    ps_graph_fill_changed(first, node(0), unit(11), 4);
     EXPECT_U64(BIT(20) | BIT(21) | BIT(22) | BIT(23) | BIT(11), names(first));
     ps_graph_updated(first, (CUgraph)&whole);
     EXPECT_U64(MADE, names(first));
     /* it took over nodes of its own, which have these handles */
-    ps_graph_fill_changed(first, node(0), unit(12));
+    ps_graph_fill_changed(first, node(0), unit(12), 4);
     EXPECT_U64((MADE & ~BIT(1)) | BIT(12), names(first));
     ps_graph_destroyed(first);
 }
@@ -238,9 +262,9 @@ static void test_unknown(void)
     make();
     ps_graph_node_unknown(first, node(1));
     EXPECT_U64(NOT_KNOWN, names(first));
-    ps_graph_fill_changed(first, node(0), unit(10));
+    ps_graph_fill_changed(first, node(0), unit(10), 4);
     EXPECT_U64(NOT_KNOWN, names(first));
-    ps_graph_fill_changed(first, node(1), unit(11)); /* the graph can be read again */
+    ps_graph_fill_changed(first, node(1), unit(11), 4); /* the graph can be read again */
     EXPECT_U64(BIT(10) | BIT(11) | BIT(4) | BIT(5) | BIT(6), names(first));
     nodes_fail = true;
     ps_graph_child_changed(first, node(2), (CUgraph)&child);
@@ -308,7 +332,7 @@ static void test_bodies(void)
     ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode_v2, &adds, CUDA_SUCCESS);
     ps_graph_instantiated(first, (CUgraph)&whole, false);
     EXPECT_U64(MADE | BIT(20) | BIT(21) | BIT(22) | BIT(23), names(first));
-    ps_graph_fill_changed(first, (CUgraphNode)&later[3], unit(24));
+    ps_graph_fill_changed(first, (CUgraphNode)&later[3], unit(24), 4);
     EXPECT_U64(MADE | BIT(20) | BIT(21) | BIT(22) | BIT(24), names(first));
     /* A conditional node in a body. */
     later[0].type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
@@ -352,10 +376,10 @@ static void test_values(void)
  */
 static void test_calls(void)
 {
-    CUgraphNodeParams any = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
+    CUgraphNodeParams any = {.type = CU_GRAPH_NODE_TYPE_MEMSET, .memset = {.elementSize = 4, .width = 1, .height = 1}};
     CUstreamBatchMemOpParams value = {.waitValue = {.address = unit(17)}};
-    CUDA_MEMCPY3D copy = {.dstDevice = unit(14), .srcDevice = unit(15)};
-    CUDA_MEMSET_NODE_PARAMS fill = {.dst = unit(13)};
+    CUDA_MEMCPY3D copy = copy_of(unit(14), unit(15));
+    CUDA_MEMSET_NODE_PARAMS fill = fill_of(unit(13));
     const cuGraphExecMemsetNodeSetParams_params fills = {first, node(0), &fill, NULL};
     const cuGraphExecMemcpyNodeSetParams_params copies = {first, node(1), &copy, NULL};
     const cuGraphExecNodeSetParams_params changes = {first, node(0), &any}, more = {first, node(3), &any};
@@ -374,8 +398,7 @@ static void test_calls(void)
     any = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, .memOp = {.count = 1, .paramArray = &value}};
     ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecNodeSetParams, &more, CUDA_SUCCESS);
     EXPECT_U64(BIT(16) | BIT(14) | BIT(15) | BIT(17), names(first));
-    any = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_MEMCPY,
-                              .memcpy = {.copyParams = {.dstDevice = unit(18), .srcDevice = unit(19)}}};
+    any = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_MEMCPY, .memcpy = {.copyParams = copy_of(unit(18), unit(19))}};
     ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecNodeSetParams, &more, CUDA_SUCCESS);
     EXPECT_U64(BIT(16) | BIT(14) | BIT(15) | BIT(18) | BIT(19), names(first));
     any = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_GRAPH, .graph = {.graph = (CUgraph)&child}};
@@ -388,6 +411,84 @@ static void test_calls(void)
     ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecNodeSetParams, &more, CUDA_SUCCESS);
     EXPECT_U64(NOT_KNOWN, names(first));
     ps_graph_destroyed(first);
+}
+
+/* All units from one to another. */
+static uint64_t bits(unsigned from, unsigned to)
+{
+    return (BIT(to) - BIT(from)) | BIT(to);
+}
+
+/* Copies and fills touch more than their first byte, by rows, slices and places in them. */
+static void test_extents(void)
+{
+    CUDA_MEMSET_NODE_PARAMS fill = {
+        .dst = BASE + 10 * UNIT, .elementSize = 2, .width = UNIT / 2, .height = 1, .pitch = 1};
+    CUDA_MEMCPY3D copy = {.dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = BASE + 20 * UNIT,
+                          .dstPitch = UNIT,
+                          .dstHeight = 4,
+                          .dstY = 1,
+                          .dstZ = 1,
+                          .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                          .srcDevice = BASE + 40 * UNIT,
+                          .srcXInBytes = UNIT - 1,
+                          .srcPitch = 2 * UNIT,
+                          .WidthInBytes = 2,
+                          .Height = 2,
+                          .Depth = 2};
+    const cuGraphExecMemsetNodeSetParams_params fills = {first, node(0), &fill, NULL};
+    const cuGraphExecMemcpyNodeSetParams_params copies = {first, node(1), &copy, NULL};
+    CUgraphNodeParams any = {
+        .type = CU_GRAPH_NODE_TYPE_MEMSET,
+        .memset = {.dst = BASE + 12 * UNIT, .elementSize = 4, .width = 1, .height = 3, .pitch = UNIT}};
+    const cuGraphExecNodeSetParams_params changes = {first, node(0), &any};
+    const uint64_t rest = MADE & ~BIT(1) & ~BIT(2) & ~BIT(3);
+
+    make();
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecMemsetNodeSetParams, &fills, CUDA_SUCCESS);
+    EXPECT_U64((MADE & ~BIT(1)) | BIT(10), names(first));
+    fill.width++; /* one element more, in the next unit */
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecMemsetNodeSetParams, &fills, CUDA_SUCCESS);
+    EXPECT_U64((MADE & ~BIT(1)) | bits(10, 11), names(first));
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecNodeSetParams, &changes, CUDA_SUCCESS);
+    EXPECT_U64((MADE & ~BIT(1)) | bits(12, 14), names(first));
+    /*
+     * To rows 5 and 6, and 9 and 10, of a unit each; from the end of row 0 to row 3, each of two
+     * units.
+     */
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecMemcpyNodeSetParams, &copies, CUDA_SUCCESS);
+    EXPECT_U64(rest | bits(12, 14) | bits(25, 30) | bits(40, 47), names(first));
+    copy.Depth = 0; /* nothing is copied */
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecMemcpyNodeSetParams, &copies, CUDA_SUCCESS);
+    EXPECT_U64(rest | bits(12, 14), names(first));
+    copy.Depth = 1;
+    copy.srcMemoryType = CU_MEMORYTYPE_HOST; /* from elsewhere: `srcDevice` means nothing */
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecMemcpyNodeSetParams, &copies, CUDA_SUCCESS);
+    EXPECT_U64(rest | bits(12, 14) | bits(25, 26), names(first));
+    ps_graph_destroyed(first);
+}
+
+/* What is pinned for graphs that kernels launch, whatever new memory they touch. */
+static void test_touched(void)
+{
+    struct ps_graph_needs needs = {.count = 0};
+
+    EXPECT(!ps_graph_needs_touch(&needs, 0, SIZE_MAX));
+    ps_graph_needs_bytes(&needs, BASE + 10 * UNIT, 2 * UNIT);
+    ps_graph_needs_bytes(&needs, BASE + 12 * UNIT, 0); /* nothing */
+    EXPECT(ps_graph_needs_touch(&needs, 0, SIZE_MAX));
+    EXPECT(ps_graph_needs_touch(&needs, BASE + 11 * UNIT, UNIT));
+    EXPECT(ps_graph_needs_touch(&needs, BASE + 9 * UNIT, UNIT + 1));
+    EXPECT(!ps_graph_needs_touch(&needs, BASE + 9 * UNIT, UNIT));
+    EXPECT(!ps_graph_needs_touch(&needs, BASE + 12 * UNIT, UNIT));
+    ps_graph_needs_address(&needs, unit(20));
+    EXPECT(ps_graph_needs_touch(&needs, BASE + 20 * UNIT, UNIT));
+    ps_graph_needs_empty(&needs);
+    EXPECT(!ps_graph_needs_touch(&needs, 0, SIZE_MAX));
+    needs.unknown = true;
+    EXPECT(ps_graph_needs_touch(&needs, BASE, UNIT));
+    ps_graph_needs_free(&needs);
 }
 
 int main(void)
@@ -414,5 +515,7 @@ int main(void)
     test_kernels();
     test_values();
     test_calls();
+    test_extents();
+    test_touched();
     return expect_status();
 }
