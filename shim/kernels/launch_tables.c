@@ -23,6 +23,7 @@ static uint64_t added;
  */
 static _Atomic uint32_t on_page[PAGES];
 atomic_size_t ps_launch_tables, ps_launch_tables_in_variables;
+atomic_uint_fast64_t ps_launch_tables_gone;
 
 /* ---- the list; the lock is held ---- */
 
@@ -40,8 +41,14 @@ static void count_all_pages(const struct ps_made_launch *l, uint32_t by)
         count_pages(&l->memory[i], by);
 }
 
+static void count_gone(void)
+{
+    atomic_fetch_add_explicit(&ps_launch_tables_gone, 1, memory_order_relaxed);
+}
+
 static void drop(size_t at)
 {
+    count_gone();
     count_all_pages(&list[at].launch, -1u);
     atomic_fetch_sub_explicit(&ps_launch_tables_in_variables, list[at].in_variable, memory_order_relaxed);
     list[at] = list[--count];
@@ -88,10 +95,12 @@ static bool take_shared_memories(struct ps_made_launch *l, const struct ps_made_
     unsigned kept = 0;
 
     for (unsigned i = 0; i < l->memories; i++) {
-        if (has_memory_at(other, l->memory[i].address))
+        if (has_memory_at(other, l->memory[i].address)) {
             count_pages(&l->memory[i], -1u);
-        else
+            count_gone();
+        } else {
             l->memory[kept++] = l->memory[i];
+        }
     }
     l->memories = kept;
     return kept;
@@ -185,10 +194,12 @@ static bool forget_memory(struct ps_made_launch *l, CUdeviceptr to, size_t bytes
     unsigned kept = 0;
 
     for (unsigned i = 0; i < l->memories; i++) {
-        if (lies_in(&l->memory[i], to, bytes))
+        if (lies_in(&l->memory[i], to, bytes)) {
             count_pages(&l->memory[i], -1u);
-        else
+            count_gone();
+        } else {
             l->memory[kept++] = l->memory[i];
+        }
     }
     l->memories = kept;
     return kept;

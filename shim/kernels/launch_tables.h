@@ -31,11 +31,12 @@
 
 /* A launch that may make tables. Places are those of words among all words of the parameters. */
 struct ps_made_launch {
-    uint64_t key;    /* of the kernel; not 0 */
-    uint64_t number; /* of the launch, among those that were given spans */
-    bool is_known;   /* its memory holds tables */
-    bool in_graph;   /* it runs with its graph, maybe often, and adds to what is known */
-    bool adds;       /* as a kernel's does that writes a table in pieces */
+    uint64_t key;      /* of the kernel; not 0 */
+    uint64_t number;   /* of the launch, among those that were given spans */
+    bool is_known;     /* its memory holds tables */
+    bool in_graph;     /* it runs with its graph, maybe often, and adds to what is known */
+    bool adds;         /* as a kernel's does that writes a table in pieces */
+    uint64_t added_in; /* a graph's: the value of ps_launch_tables_gone, plus 1, when it was added; 0: never */
     unsigned memories, spans;
     struct ps_made_memory {
         CUdeviceptr address;
@@ -92,6 +93,9 @@ bool ps_launch_tables_extent(CUdeviceptr *start, CUdeviceptr *end);
 
 /* The numbers of launches, and of those with memory in variables, read without the lock. */
 extern atomic_size_t ps_launch_tables, ps_launch_tables_in_variables;
+
+/* Counts launches, and memories of theirs, that were forgotten. What was added before is there. */
+extern atomic_uint_fast64_t ps_launch_tables_gone;
 static inline bool ps_launch_tables_exist(void)
 {
     return atomic_load_explicit(&ps_launch_tables, memory_order_relaxed) != 0;

@@ -449,6 +449,7 @@ static bool gather(struct ps_made_call *call, CUfunction function, const struct 
         return false;
     l->number = launch_number();
     l->in_graph = l->is_known = l->adds = false;
+    l->added_in = 0;
     return ps_given_gather(call, layout, parameters, extra);
 }
 
@@ -508,10 +509,14 @@ bool ps_made_tables_in_graph(struct ps_made_launch *launch, CUfunction function,
     return launch->memories;
 }
 
-void ps_made_tables_run(const struct ps_made_launch *launch)
+void ps_made_tables_run(struct ps_made_launch *launch)
 {
+    const uint64_t gone = atomic_load_explicit(&ps_launch_tables_gone, memory_order_relaxed);
     struct ps_made_launch now = *launch;
 
+    if (launch->added_in == gone + 1) /* what it adds is there */
+        return;
+    launch->added_in = gone + 1;
     now.number = launch_number();
     for (unsigned i = 0; i < now.spans; i++)
         now.span[i].launch = now.number;

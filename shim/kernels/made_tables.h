@@ -71,7 +71,7 @@ void ps_made_tables_end(struct ps_made_call *call, CUstream stream, bool per_thr
  */
 bool ps_made_tables_in_graph(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
                              void **parameters, void **extra);
-void ps_made_tables_run(const struct ps_made_launch *launch);
+void ps_made_tables_run(struct ps_made_launch *launch);
 
 /*
  * The program's context ends, and the events of its looks with it. Called before its end begins,

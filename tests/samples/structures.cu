@@ -1,7 +1,7 @@
 /*
  * Structures of tables on the device, at random:
  *
- *     structures SEED [ROUNDS [graphs] [contexts] [mixed] [direct]]
+ *     structures SEED [ROUNDS [graphs] [contexts] [mixed] [direct] [large]]
  *
  * Three structures have four tables each. A kernel of its own writes the tables at each place. In
  * each round (of 150) one table is written, or a structure is copied on the device, cleared, or
@@ -13,6 +13,7 @@
  *     mixed     tables are also copied from the host, whole or a pointer alone, and from one place
  *               to another; the work goes on on a second stream
  *     direct    kernels are given the tables themselves only
+ *     large     spans of 4 MiB, as a GPU needs them, instead of 4 KiB
  *
  * Prints "ok" if all words were right.
  */
@@ -25,7 +26,8 @@
 #define STRIDE 32 /* pointers from one place to the next */
 #define BYTES (PLACES * STRIDE * sizeof(void *))
 #define TENSORS 10
-#define SPAN_BYTES 4096
+#define SPAN_BYTES 4096u
+#define LARGE_BYTES (4u << 20)
 #define WORD 5 /* of each span that is used through a table */
 
 #define MAKER(name)                                                                                                    \
@@ -62,7 +64,7 @@ struct pair {
 };
 
 static struct {
-    bool graphs, contexts, mixed, direct;
+    bool graphs, contexts, mixed, direct, large;
 } mode;
 
 static struct {
@@ -248,7 +250,8 @@ static bool read_options(int argc, char **argv)
         } options[] = {{"graphs", &mode.graphs},
                        {"contexts", &mode.contexts},
                        {"mixed", &mode.mixed},
-                       {"direct", &mode.direct}};
+                       {"direct", &mode.direct},
+                       {"large", &mode.large}};
         bool found = false;
         for (const auto &option : options)
             if (strcmp(argv[i], option.name) == 0)
@@ -264,11 +267,11 @@ int main(int argc, char **argv)
     const size_t rounds = argc > 2 ? strtoul(argv[2], nullptr, 10) : 150;
 
     if (argc < 2 || !read_options(argc, argv)) {
-        fprintf(stderr, "usage: %s SEED [ROUNDS [graphs] [contexts] [mixed] [direct]]\n", argv[0]);
+        fprintf(stderr, "usage: %s SEED [ROUNDS [graphs] [contexts] [mixed] [direct] [large]]\n", argv[0]);
         return 2;
     }
     here.state = mix_bits(strtoul(argv[1], nullptr, 10));
-    span_bytes = SPAN_BYTES;
+    span_bytes = mode.large ? LARGE_BYTES : SPAN_BYTES;
     for (cudaStream_t &stream : here.stream)
         stream = new_stream();
     here.now = here.stream[0];
