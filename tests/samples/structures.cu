@@ -291,6 +291,11 @@ int main(int argc, char **argv)
         use_a_table(round);
     }
     CHECK(cudaDeviceSynchronize());
+    for (auto &structure : here.structure)
+        CHECK(cudaFree(structure));
+    for (auto &span : here.span)
+        CHECK(cudaFree(span));
+    CHECK(cudaFree(here.out));
     if (failures > 0)
         return 1;
     printf("ok\n");
