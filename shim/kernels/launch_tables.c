@@ -89,21 +89,21 @@ static unsigned shared_memories(const struct ps_made_launch *l, const struct ps_
     return shared;
 }
 
+/* Another memory of the launch may take its place. */
+static void remove_memory(struct ps_made_launch *l, unsigned at)
+{
+    count_pages(&l->memory[at], -1u);
+    count_gone();
+    l->memory[at] = l->memory[--l->memories];
+}
+
 /* Takes the memories that the other launch has away from `l`. Returns whether some are left. */
 static bool take_shared_memories(struct ps_made_launch *l, const struct ps_made_launch *other)
 {
-    unsigned kept = 0;
-
-    for (unsigned i = 0; i < l->memories; i++) {
-        if (has_memory_at(other, l->memory[i].address)) {
-            count_pages(&l->memory[i], -1u);
-            count_gone();
-        } else {
-            l->memory[kept++] = l->memory[i];
-        }
-    }
-    l->memories = kept;
-    return kept;
+    for (unsigned i = l->memories; i-- > 0;)
+        if (has_memory_at(other, l->memory[i].address))
+            remove_memory(l, i);
+    return l->memories;
 }
 
 static bool has_same_spans(const struct ps_made_launch *l, const struct ps_made_launch *other)
@@ -191,18 +191,10 @@ static bool lies_in(const struct ps_made_memory *memory, CUdeviceptr start, size
 /* Forgets the memory of the launch that lies in the range. Returns whether some is left. */
 static bool forget_memory(struct ps_made_launch *l, CUdeviceptr to, size_t bytes)
 {
-    unsigned kept = 0;
-
-    for (unsigned i = 0; i < l->memories; i++) {
-        if (lies_in(&l->memory[i], to, bytes)) {
-            count_pages(&l->memory[i], -1u);
-            count_gone();
-        } else {
-            l->memory[kept++] = l->memory[i];
-        }
-    }
-    l->memories = kept;
-    return kept;
+    for (unsigned i = l->memories; i-- > 0;)
+        if (lies_in(&l->memory[i], to, bytes))
+            remove_memory(l, i);
+    return l->memories;
 }
 
 static bool has_memory_in(const struct ps_made_launch *l, CUdeviceptr start, size_t bytes)
