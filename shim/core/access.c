@@ -92,7 +92,7 @@ uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream
         ps_learning_stale_launch(spans, n);
     else if ((n || kind->block_count) && !kind->only_looked && !kind->only_maybe)
         launch = ps_learning_launch(spans, n, kind->fingerprint, stream->index, kind->layer);
-    if (ps_events_is_tracing() && !kind->only_looked)
+    if (ps_events_is_tracing() && !kind->only_looked && !kind->only_maybe)
         ps_events_launch(&kind->layer);
     const uint64_t began = work ? ps_now_ns() : 0;
     if (work && kind->capturing)

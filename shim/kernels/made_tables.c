@@ -11,7 +11,6 @@
 #include "cuda/driver.h"
 #include "cuda/green_contexts.h"
 #include "cuda/managed_context.h"
-#include "kernels/kernel_words.h"
 #include "kernels/given_memory.h"
 #include "kernels/launch_tables.h"
 #include "kernels/pointer_tables.h"
@@ -37,7 +36,7 @@ struct kernel {
     _Atomic int state;
     unsigned in_vain, asked; /* looks in vain, and launches without memory to look at */
     /* Of a maker: */
-    uint64_t places;       /* a bit for each word of the parameters that leads to a table (bit_of) */
+    uint64_t places;       /* a bit for each word of the parameters that leads to a table (ps_given_bit) */
     size_t bytes;          /* the size of its tables; SIZE_MAX: as long as the memory */
     unsigned found;        /* looks that showed a table */
     bool in_pieces;        /* it writes to other places of the table at each launch */

@@ -49,7 +49,7 @@ void ps_tracer_ready(bool is_kernel);
  * nodes of graphs name.
  */
 void ps_tracer_ready_to_look(void);
-/* The driver has queued the call, or refused it. */
+/* The driver has queued the call, or refused it. Only what was queued may have made tables. */
 void ps_tracer_end(bool succeeded);
 
 /*
