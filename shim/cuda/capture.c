@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/ordering_rules.h"
+#include "cuda/capture_mode.h"
 #include "cuda/driver.h"
 #include "cuda/streams.h"
 
@@ -227,7 +228,7 @@ bool ps_capture_has(CUstream stream, bool per_thread_default)
         result = ps_cu.cuStreamIsCapturing(stream, &status); /* the driver may refuse for a moment */
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
         return ps_ordering_rule(CAPTURE_BARS_LEGACY);
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS && !ps_cuda_is_fault(result))
         ps_log_warn_once(PROCESS,
                          "the driver can't tell whether a stream is captured (error %d): the driver may refuse a "
                          "capture of the program's; see `penstock doctor`",
@@ -235,41 +236,9 @@ bool ps_capture_has(CUstream stream, bool per_thread_default)
     return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Tries twice: the driver may refuse for a moment, and a call in the wrong mode ends a capture. */
-static bool exchange(CUstreamCaptureMode *mode)
+void ps_capture_enter(void)
 {
-    if (!ps_ordering_rule(CAPTURE_STAYS_VALID) || !ps_cu.cuThreadExchangeStreamCaptureMode)
-        return false;
-    CUresult result = ps_cu.cuThreadExchangeStreamCaptureMode(mode);
-    if (result != CUDA_SUCCESS)
-        result = ps_cu.cuThreadExchangeStreamCaptureMode(mode);
-    if (result == CUDA_SUCCESS)
-        return true;
-    if (ps_cuda_has_ended(result)) /* then no capture goes on */
-        return false;
-    ps_log_warn_once(PROCESS, "the driver refuses a capture mode in which other calls are allowed: the driver may "
-                              "refuse a capture of the program's; see `penstock doctor`");
-    return false;
-}
-
-void ps_capture_relax_thread(void)
-{
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-
-    exchange(&mode);
-}
-
-struct ps_capture_mode ps_capture_relax(void)
-{
-    struct ps_capture_mode mode = {false, CU_STREAM_CAPTURE_MODE_RELAXED};
-
+    ps_capture_mode_enter();
     if (ps_capture_anywhere())
-        mode.changed = exchange(&mode.before);
-    return mode;
-}
-
-void ps_capture_restore(struct ps_capture_mode mode)
-{
-    if (mode.changed)
-        exchange(&mode.before);
+        ps_capture_mode_relax();
 }

@@ -1,11 +1,10 @@
 /*
- * Stream captures, which Penstock must never break. The driver calls some calls potentially unsafe:
- * making memory, mapping it, querying an event. Such a call invalidates a capture, whichever thread
- * makes it, unless that thread's capture mode is relaxed. An event that is recorded on a stream
- * during its capture becomes part of the graph.
+ * Stream captures, which Penstock must never break. Calls that the driver calls potentially unsafe
+ * invalidate a capture, unless the calling thread's capture mode is relaxed. An event that is
+ * recorded on a stream during its capture becomes part of the graph.
  *
- * So Penstock's own threads are always relaxed. The program's threads are relaxed while they are
- * inside Penstock and a capture is under way. A stream must not begin to be captured between
+ * So Penstock's own threads are always relaxed. The program's threads are relaxed before they make
+ * such a call inside Penstock (capture_mode.h). A stream must not begin to be captured between
  * Penstock's check and its record. A capture begins where the program says so. A stream also joins
  * a capture when it waits for one of the capture's events. Penstock's records are held back during
  * both calls.
@@ -89,19 +88,10 @@ static inline bool ps_capture_anywhere(void)
  */
 bool ps_capture_has(CUstream stream, bool per_thread_default);
 
-/* Sets the calling thread's capture mode to relaxed for good. */
-void ps_capture_relax_thread(void);
-
-/* A thread's capture mode before ps_capture_relax. */
-struct ps_capture_mode {
-    bool changed;
-    CUstreamCaptureMode before;
-};
-
-/* While a capture is under way, relaxes the calling thread until ps_capture_restore. */
-struct ps_capture_mode ps_capture_relax(void);
-
-/* Restores the capture mode that ps_capture_relax returned. */
-void ps_capture_restore(struct ps_capture_mode mode);
+/*
+ * The calling thread is inside Penstock until ps_capture_mode_leave (capture_mode.h). If a capture
+ * is under way, the thread is relaxed at once.
+ */
+void ps_capture_enter(void);
 
 #endif

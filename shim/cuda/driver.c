@@ -8,12 +8,37 @@
 
 #include "base/log.h"
 #include "base/real_dlsym.h"
+#include "cuda/capture_mode.h"
 
 struct ps_real_cuda ps_cu;
 
 static void *library;
 static int load_result;
 static pthread_once_t loaded = PTHREAD_ONCE_INIT;
+
+/* In front of each call that a capture may forbid: the calling thread is relaxed in time. */
+#define PS_UNSAFE(name, parameters, arguments)                                                                         \
+    static __typeof__(&(name)) real_##name;                                                                            \
+    static CUresult CUDAAPI relaxed_##name parameters                                                                  \
+    {                                                                                                                  \
+        ps_capture_mode_enter();                                                                                       \
+        ps_capture_mode_relax();                                                                                       \
+        const CUresult result = real_##name arguments;                                                                 \
+        ps_capture_mode_leave();                                                                                       \
+        return result;                                                                                                 \
+    }
+#include "cuda/unsafe_calls.def"
+#undef PS_UNSAFE
+
+static void relax_unsafe_calls(void)
+{
+#define PS_UNSAFE(name, parameters, arguments)                                                                         \
+    real_##name = ps_cu.name;                                                                                          \
+    if (real_##name)                                                                                                   \
+        ps_cu.name = relaxed_##name;
+#include "cuda/unsafe_calls.def"
+#undef PS_UNSAFE
+}
 
 /*
  * Opens the driver by its SONAME; "libcuda.so" belongs to the development package. With RTLD_LOCAL
@@ -38,6 +63,7 @@ static void load(void)
     PS_DRIVER_TABLE
 #undef PS_DRIVER
 #undef PS_DRIVER_OPTIONAL
+    relax_unsafe_calls();
 }
 
 int ps_real_cuda_load(void)
@@ -76,6 +102,24 @@ bool ps_cuda_has_ended(CUresult result)
            result == CUDA_ERROR_INVALID_CONTEXT;
 }
 
+bool ps_cuda_is_fault(CUresult result)
+{
+    switch (result) {
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+        return true;
+    default:
+        return false;
+    }
+}
+
 int ps_cuda_elapsed_ns(CUevent from, CUevent to, int64_t *ns)
 {
     typedef CUresult (*elapsed_fn)(float *ms, CUevent from, CUevent to);
@@ -90,7 +134,10 @@ int ps_cuda_elapsed_ns(CUevent from, CUevent to, int64_t *ns)
     }
     if (!elapsed)
         return -ENOSYS;
+    ps_capture_mode_enter();
+    ps_capture_mode_relax(); /* the first version is not in ps_cu */
     int r = ps_cuda_errno(elapsed(&ms, from, to));
+    ps_capture_mode_leave();
     *ns = (int64_t)((double)ms * 1e6);
     return r;
 }

@@ -120,6 +120,12 @@ int ps_cuda_errno(CUresult result);
 bool ps_cuda_has_ended(CUresult result);
 
 /*
+ * Returns whether a kernel caused the error by its execution. Every later call returns such an
+ * error, and says nothing about itself.
+ */
+bool ps_cuda_is_fault(CUresult result);
+
+/*
  * Tells in `*ns` how long after `from` the device came to `to`; less than 0 means before. Both are
  * timing events. Returns 0, or -EAGAIN if the device has not come to both yet. Returns -ENOSYS if
  * the driver has no such call, or another -errno. Any thread.

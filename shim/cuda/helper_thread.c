@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/per_device.h"
-#include "cuda/capture.h"
+#include "cuda/capture_mode.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
 
@@ -107,7 +107,7 @@ static void *begin(void *given)
         return NULL;
     }
     if (task.calls_driver)
-        ps_capture_relax_thread();
+        ps_capture_mode_relax_for_good();
     task.run();
     return NULL;
 }

@@ -2,6 +2,8 @@
 
 #include <errno.h>
 
+#include "cuda/capture.h"
+#include "cuda/capture_mode.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
@@ -15,7 +17,7 @@ struct ps_managed_context ps_managed_context_enter(void)
     ps_inside++;
     context.pushed = (ps_cu.cuCtxGetCurrent(&now) != CUDA_SUCCESS || now != ps_device.context) &&
                      ps_cu.cuCtxPushCurrent(ps_device.context) == CUDA_SUCCESS;
-    context.mode = ps_capture_relax();
+    ps_capture_enter();
     return context;
 }
 
@@ -49,7 +51,7 @@ void ps_managed_context_leave(struct ps_managed_context context)
 {
     CUcontext ours;
 
-    ps_capture_restore(context.mode);
+    ps_capture_mode_leave();
     if (context.pushed)
         ps_cu.cuCtxPopCurrent(&ours);
     ps_inside--;

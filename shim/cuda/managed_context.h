@@ -1,7 +1,7 @@
 /*
  * Brings the calling thread into Penstock, with the managed context of its device current. Calls of
  * libraries (NCCL) choose the device themselves. Threads with another current context, or without
- * one, may make them. While a capture is under way, the thread is also relaxed.
+ * one, may make them. The thread is also relaxed as capture_mode.h says.
  *
  * Any thread. The thread that entered must leave.
  */
@@ -11,11 +11,8 @@
 #include <cuda.h>
 #include <stdbool.h>
 
-#include "cuda/capture.h"
-
 struct ps_managed_context {
     bool pushed;
-    struct ps_capture_mode mode;
 };
 
 /* Enters at the thread's device. ps_managed_context_leave takes the result. */

@@ -10,6 +10,7 @@
 #include "base/settings.h"
 #include "core/allocation.h"
 #include "cuda/capture.h"
+#include "cuda/capture_mode.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
@@ -83,7 +84,7 @@ static enum ps_request request(size_t bytes, struct ps_stream *stream, enum ps_a
 {
     ps_process_bind_thread();
     ps_inside++;
-    struct ps_capture_mode mode = ps_capture_relax(); /* a capture may have begun meanwhile, on another thread */
+    ps_capture_enter();
     if (what == PS_ALLOCATION_TO_USE && stream && told_free && bytes >= told_free / 2)
         what = PS_ALLOCATION_TO_ASK;
     if (what != PS_ALLOCATION_TO_ASK)
@@ -95,7 +96,7 @@ static enum ps_request request(size_t bytes, struct ps_stream *stream, enum ps_a
         if (atomic_load_explicit(&ps_graphs_launched_by_kernels, memory_order_relaxed))
             ps_graph_span_was_made(*address, bytes);
     }
-    ps_capture_restore(mode);
+    ps_capture_mode_leave();
     ps_inside--;
     if (!r)
         return PS_REQUEST_SPAN;

@@ -7,6 +7,7 @@
 
 #include "base/state.h"
 #include "cuda/capture.h"
+#include "cuda/capture_mode.h"
 #include "cuda/devices.h"
 #include "cuda/runtime.h"
 #include "cuda/streams.h"
@@ -27,7 +28,11 @@ static cudaError_t out_of_memory(void)
 {
     void *nowhere;
 
-    return ps_real_cudart()->cudaMalloc(&nowhere, (size_t)1 << 60);
+    ps_capture_mode_enter();
+    ps_capture_mode_relax(); /* the program's own call may be one that captures allow */
+    const cudaError_t error = ps_real_cudart()->cudaMalloc(&nowhere, (size_t)1 << 60);
+    ps_capture_mode_leave();
+    return error;
 }
 
 static enum ps_request allocate(size_t bytes, struct ps_stream *stream, void **address)

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/per_device.h"
 #include "cuda/capture.h"
+#include "cuda/capture_mode.h"
 #include "cuda/copy_gate.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
@@ -210,13 +211,13 @@ static void measure(void)
     struct scratch s = {.page = page, .copied = page < COPY_BYTES ? page : COPY_BYTES, .host = MAP_FAILED};
 
     /* The first call that Penstock sees may be in the middle of a capture. */
-    const struct ps_capture_mode mode = ps_capture_relax();
+    ps_capture_enter();
     uint64_t alone = 0;
 
     mapping_ns = set_up(&s) ? measure_alone(&s, &alone) : 0;
     const uint64_t beside = mapping_ns ? least_beside(&s, alone) : 0;
     clear_up(&s);
-    ps_capture_restore(mode);
+    ps_capture_mode_leave();
     if (!beside)
         return;
     const bool wait = beside > alone + HELD_UP_NS;

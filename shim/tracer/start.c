@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/state.h"
+#include "cuda/capture_mode.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
 #include "cuda/helper_thread.h"
@@ -45,7 +46,10 @@ static int start_source(const char **why)
     bool is_auto = chosen->tracer == PS_TRACER_AUTO;
     bool tries_cupti = chosen->tracer == PS_TRACER_CUPTI || (is_auto && !ps_look_ups_tool_is_announced());
     const char *why_not = NULL;
+    ps_capture_mode_enter();
+    ps_capture_mode_relax(); /* CUPTI makes driver calls of its own */
     int cupti = tries_cupti ? ps_source_cupti_start(chosen->cupti, why) : -ENOTSUP;
+    ps_capture_mode_leave();
     int hooks = chosen->tracer == PS_TRACER_CUPTI ? -ENOTSUP : ps_source_hooks_start(tries_cupti ? &why_not : why);
 
     if (!cupti) {

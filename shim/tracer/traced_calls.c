@@ -3,6 +3,7 @@
 #include "base/observers.h"
 #include "base/state.h"
 #include "cuda/capture.h"
+#include "cuda/capture_mode.h"
 #include "cuda/driver.h"
 #include "cuda/driver_functions.h"
 #include "cuda/streams.h"
@@ -433,10 +434,10 @@ static void begins(CUpti_CallbackId id, const void *parameters)
 
 void ps_traced_call_begins(CUpti_CallbackId id, const void *parameters)
 {
-    struct ps_capture_mode mode = ps_capture_relax();
+    ps_capture_enter();
 
     begins(id, parameters);
-    ps_capture_restore(mode);
+    ps_capture_mode_leave();
 }
 
 static void instantiated(CUgraphExec executable, CUgraph graph, unsigned long long flags)
@@ -452,6 +453,8 @@ static void found_in_module(const cuModuleGetGlobal_v2_params *p)
         (__typeof__(real))ps_driver_function(PS_DRIVER_FUNCTION_cuModuleGetGlobal_v2);
     size_t bytes = p->bytes ? *p->bytes : 0;
 
+    if (!bytes)
+        ps_capture_mode_relax();
     if (p->dptr && (bytes || (real && real(NULL, &bytes, p->hmod, p->name) == CUDA_SUCCESS)))
         ps_module_variables_found(PS_VARIABLE_OF_MODULE, p->hmod, *p->dptr, bytes);
 }
@@ -461,6 +464,8 @@ static void found_in_library(const cuLibraryGetGlobal_params *p)
     __typeof__(&cuLibraryGetGlobal) real = (__typeof__(real))ps_driver_function(PS_DRIVER_FUNCTION_cuLibraryGetGlobal);
     size_t bytes = p->bytes ? *p->bytes : 0;
 
+    if (!bytes)
+        ps_capture_mode_relax();
     if (p->dptr && (bytes || (real && real(NULL, &bytes, p->library, p->name) == CUDA_SUCCESS)))
         ps_module_variables_found(PS_VARIABLE_OF_LIBRARY, p->library, *p->dptr, bytes);
 }
@@ -519,7 +524,7 @@ static void succeeded(CUpti_CallbackId id, const void *parameters)
 
 void ps_traced_call_ended(CUpti_CallbackId id, const void *parameters, CUresult result)
 {
-    struct ps_capture_mode mode = ps_capture_relax();
+    ps_capture_enter();
 
     if (ps_verify_is_on())
         ps_observers.launched();
@@ -552,7 +557,7 @@ void ps_traced_call_ended(CUpti_CallbackId id, const void *parameters, CUresult 
     }
     if (result == CUDA_SUCCESS)
         succeeded(id, parameters);
-    ps_capture_restore(mode);
+    ps_capture_mode_leave();
 }
 
 #define PS_TRACED(name, declaration, arguments, meaning) CBID(name),

@@ -216,28 +216,6 @@ static void note_watched(void)
 }
 
 /*
- * Returns whether a kernel caused the error by its execution. Every later call returns such an
- * error.
- */
-static bool is_fault(CUresult result)
-{
-    switch (result) {
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_FAILED:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-        return true;
-    default:
-        return false;
-    }
-}
-
-/*
  * Reports a fault. `queued_before`: the failed work is a copy or fill that was on the stream before
  * the launch.
  */
@@ -351,7 +329,7 @@ static void see_launch(CUstream stream, CUfunction function, void **parameters, 
      * launch's.
      */
     CUresult result = ps_cu.cuStreamSynchronize(stream);
-    if (is_fault(result) && !over)
+    if (ps_cuda_is_fault(result) && !over)
         tell_fault(result, true);
     if (over)
         return;
@@ -374,7 +352,7 @@ static void see_launched(void)
      * with CUDA_LAUNCH_BLOCKING=1. An error that was not there before the launch is the launch's.
      */
     CUresult result = over ? CUDA_SUCCESS : ps_cu.cuStreamSynchronize(mine.stream);
-    if (is_fault(result) && !over)
+    if (ps_cuda_is_fault(result) && !over)
         tell_fault(result, false);
     if (mine.unmapped)
         ps_verify_remap();

@@ -1,4 +1,7 @@
-/* Cases of `hostile`: threads, child processes, and the end of the program. Part of hostile.cu. */
+/*
+ * Cases of `hostile`: threads, also beside captures, child processes, and the end of the program.
+ * Part of hostile.cu.
+ */
 #ifndef PENSTOCK_SAMPLES_HOSTILE_PROCESS_H
 #define PENSTOCK_SAMPLES_HOSTILE_PROCESS_H
 
@@ -6,6 +9,8 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <atomic>
 
 #define THREADS 64
 #define THREAD_TURNS 3
@@ -72,6 +77,71 @@ static void expect_child(pid_t child, int wanted, const char *what)
         return;
     expect(WIFEXITED(status) && WEXITSTATUS(status) == wanted, "%s: wait status %#x, expected exit status %d", what,
            static_cast<unsigned>(status), wanted);
+}
+
+/* Launches until another thread has made its captures. */
+struct beside_captures {
+    uint32_t *span[4], turns;
+    cudaStream_t stream;
+    std::atomic<bool> over;
+};
+
+static void *work_beside(void *argument)
+{
+    beside_captures *p = static_cast<beside_captures *>(argument);
+
+    for (; p->turns < 8 || (p->turns < 20000 && !p->over.load()); p->turns++)
+        for (uint32_t *span : p->span)
+            LAUNCH(p->stream, 1, add_to_words, span, 1, 1);
+    return nullptr;
+}
+
+/*
+ * A thread captures in the global mode. Other threads must then make no call that may be unsafe.
+ * One launches, which is allowed. Penstock must find memory for it meanwhile, and no check that it
+ * made before a capture began tells that one goes on now.
+ */
+static void case_graph_beside(void)
+{
+    struct span_set set = new_span_set();
+    pthread_t thread;
+    beside_captures other = {};
+
+    other.stream = new_stream();
+    for (auto &span : other.span)
+        span = new_span();
+    for (auto &span : other.span) {
+        LAUNCH(other.stream, span_words(), fill_words, span, 7, 0, span_words());
+        LAUNCH(other.stream, 1, add_to_words, span, 0, 1); /* so that no kernel is loaded during a capture */
+    }
+    CHECK(cudaDeviceSynchronize());
+    REQUIRE(pthread_create(&thread, nullptr, work_beside, &other) == 0, "no thread");
+    for (uint32_t turn = 0; turn < 16; turn++) {
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t executable = nullptr;
+
+        CHECK_OR_SKIP(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
+        for (size_t i = 0; i < span_count; i++) {
+            LAUNCH(set.stream, 1, add_to_words, set.span[i], 3, 1);
+            usleep(10);
+        }
+        CHECK(cudaStreamEndCapture(set.stream, &graph));
+        CHECK(cudaGraphInstantiate(&executable, graph, 0));
+        CHECK(cudaGraphDestroy(graph));
+        CHECK(cudaGraphLaunch(executable, set.stream));
+        for (size_t i = 0; i < span_count; i++)
+            LAUNCH(set.stream, 1, add_to_words, set.span[i], UINT32_MAX - 2, 1);
+        CHECK(cudaGraphExecDestroy(executable));
+    }
+    other.over.store(true);
+    pthread_join(thread, nullptr);
+    CHECK(cudaDeviceSynchronize());
+    for (auto &span : other.span) {
+        LAUNCH(other.stream, 1, add_to_words, span, 0 - other.turns, 1);
+        expect_words(span, 7, 0, span_words(), other.stream, "launched beside captures");
+        CHECK(cudaFree(span));
+    }
+    check_and_free_spans(&set, "after captures beside another thread's launches");
 }
 
 static void case_fork(void)

@@ -245,6 +245,17 @@ END
     equal 0 "$(report accesses_on_slot)" "accesses to what there was no room for"
 }
 
+@test "a capture that begins while another thread waits for memory stays valid" {
+    requires sim
+    local budget guard tracer
+    while IFS=: read -r budget guard tracer; do
+        hostile graph-beside PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
+        goes_on || { echo "under $budget, $guard, $tracer" >&2 && return 1; }
+        sound untouched
+        counted evictions graph_launches
+    done < <(some_of 3 {20MiB,32MiB}:{host,unmap}:{cupti,hook})
+}
+
 @test "a capture with hardly any memory waits for nothing" {
     local began=$SECONDS
     hostile graph PENSTOCK_BUDGET=5MiB

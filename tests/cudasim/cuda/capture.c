@@ -38,7 +38,8 @@ static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 /*
  * Returns whether the call is potentially unsafe: the documentation names it so, or a GPU is known
- * to refuse it.
+ * to refuse it. An H200's driver (CUDA 13.0) does not refuse the calls that make and map memory of
+ * cuMemCreate. They stay in the list, as no document says so.
  */
 static bool may_be_unsafe(unsigned int entry)
 {
@@ -49,6 +50,17 @@ static bool may_be_unsafe(unsigned int entry)
     case CUDASIM_CALL_cuMemAllocHost_v2:
     case CUDASIM_CALL_cuMemHostAlloc:
     case CUDASIM_CALL_cuMemFreeHost:
+    case CUDASIM_CALL_cuMemHostRegister_v2:
+    case CUDASIM_CALL_cuMemHostUnregister:
+    case CUDASIM_CALL_cuMemAllocManaged:
+    case CUDASIM_CALL_cuMemPoolCreate:
+    case CUDASIM_CALL_cuMemPoolTrimTo:
+    case CUDASIM_CALL_cuMemPoolGetAttribute:
+    case CUDASIM_CALL_cuMemPoolSetAttribute:
+    case CUDASIM_CALL_cuGraphInstantiateWithFlags:
+    case CUDASIM_CALL_cuGraphInstantiateWithParams:
+    case CUDASIM_CALL_cuGraphInstantiateWithParams_ptsz:
+    case CUDASIM_CALL_cuGraphExecDestroy:
     case CUDASIM_CALL_cuMemCreate:
     case CUDASIM_CALL_cuMemRelease:
     case CUDASIM_CALL_cuMemMap:
@@ -77,22 +89,35 @@ static bool forbids(const struct cudasim_capture *capture)
     return thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL && capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
 }
 
-CUresult cudasim_capture_allows(unsigned int entry)
+/* The calling thread makes a call that captures forbid: those that do become invalid. */
+static CUresult unsafe_call(bool forbidden_by_all)
 {
     struct cudasim_capture *capture;
     CUresult result = CUDA_SUCCESS;
+
+    LIST_FOREACH (capture, &captures, link)
+        if (forbidden_by_all || forbids(capture)) {
+            capture->invalid = true;
+            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    return result;
+}
+
+CUresult cudasim_capture_allows(unsigned int entry)
+{
     bool all = entry == CUDASIM_CALL_cuCtxSynchronize; /* it would wait for captured streams, in every mode */
 
     if (!atomic_load(&capture_count) || (!all && !may_be_unsafe(entry)))
         return CUDA_SUCCESS;
     cudasim_lock();
-    LIST_FOREACH (capture, &captures, link)
-        if (all || forbids(capture)) {
-            capture->invalid = true;
-            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        }
+    CUresult result = unsafe_call(all);
     cudasim_unlock();
     return result;
+}
+
+CUresult cudasim_capture_allows_in_order(CUstream stream)
+{
+    return stream->capture ? CUDA_SUCCESS : unsafe_call(false);
 }
 
 bool cudasim_capture_breaks(CUcontext context)

@@ -17,6 +17,11 @@ struct cudasim_operation;
  */
 CUresult cudasim_capture_allows(unsigned int entry);
 /*
+ * The same for memory that is allocated or freed in the order of a stream. A captured stream takes
+ * it into the graph; elsewhere the call is potentially unsafe (asked on an H200).
+ */
+CUresult cudasim_capture_allows_in_order(CUstream stream);
+/*
  * Records the operation into the stream's capture instead of queueing it. Takes ownership of it,
  * also when it fails.
  */

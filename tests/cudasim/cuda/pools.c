@@ -296,7 +296,9 @@ CUresult cudasim_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUm
     CUresult result = stream ? cudasim_capture_uses(stream) : CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS && !pool_of(pool))
         result = CUDA_ERROR_INVALID_VALUE;
-    else if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS)
+        result = cudasim_capture_allows_in_order(stream);
+    if (result == CUDA_SUCCESS)
         result = allocate(dptr, bytesize, pool, stream);
     if (result == CUDA_SUCCESS && stream->capture) {
         struct cudasim_pool_block *block = cudasim_range_find((uintptr_t)*dptr)->object;
@@ -404,6 +406,8 @@ CUresult cudasim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
         result = cudasim_context_root(stream->context)->sticky;
     else if (result == CUDA_SUCCESS)
         result = cudasim_capture_uses(stream);
+    if (result == CUDA_SUCCESS)
+        result = cudasim_capture_allows_in_order(stream);
     if (result == CUDA_SUCCESS && is_pooled)
         result = free_block(range->object, stream);
     else if (result == CUDA_SUCCESS) {

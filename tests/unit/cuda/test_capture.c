@@ -1,11 +1,11 @@
 /*
  * What is said where the driver refuses a capture mode: nothing of a context that has ended, as at
- * the end of a process, and one line of any other refusal.
+ * the end of a process, or in which a kernel failed, and one line of any other refusal.
  */
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cuda/capture.h"
+#include "cuda/capture_mode.h"
 #include "cuda/driver.h"
 #include "expect.h"
 
@@ -25,7 +25,7 @@ static long said_of(CUresult refusal)
 
     answer = refusal;
     dup2(fileno(said), STDERR_FILENO);
-    ps_capture_relax_thread();
+    ps_capture_mode_relax_for_good();
     dup2(before, STDERR_FILENO);
     close(before);
     fseek(said, 0, SEEK_END);
@@ -41,6 +41,7 @@ int main(void)
     EXPECT_INT(0, said_of(CUDA_ERROR_DEINITIALIZED));
     EXPECT_INT(0, said_of(CUDA_ERROR_CONTEXT_IS_DESTROYED));
     EXPECT_INT(0, said_of(CUDA_ERROR_INVALID_CONTEXT));
+    EXPECT_INT(0, said_of(CUDA_ERROR_ILLEGAL_ADDRESS));
     EXPECT(said_of(CUDA_ERROR_UNKNOWN) > 0);
     EXPECT_INT(0, said_of(CUDA_ERROR_UNKNOWN)); /* only once */
     return expect_status();

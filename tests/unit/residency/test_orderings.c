@@ -22,6 +22,7 @@
 #include "core/access.h"
 #include "core/allocation.h"
 #include "cuda/capture.h"
+#include "cuda/capture_mode.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
@@ -429,7 +430,7 @@ static void *come_after_uses(void *unused)
     (void)unused;
     if (driver.set_current(ps_device.context) != CUDA_SUCCESS)
         atomic_fetch_add(&wrong_results, 1);
-    ps_capture_relax_thread();
+    ps_capture_mode_relax_for_good();
     while (!atomic_load(&captures_are_over)) {
         struct ps_uses uses = {.count = 0};
         ps_uses_note(&uses, stream);
