@@ -179,14 +179,18 @@ static int each_event_by(int (*event_of)(struct ps_stream *s, uint64_t tick, CUe
     if (uses->everywhere) {
         if (ps_tracing_notes() && !ps_tracing_is_on())
             return -EAGAIN; /* streams that were given work unseen are not in the table */
-        /*
-         * Two clocks: only this thread can wait for streams without a place. During a capture it
-         * can't wait either.
-         */
-        if (ps_streams_are_unplaced() && ps_capture_anywhere())
-            return -EBUSY;
-        if (ps_streams_are_unplaced() && ps_cu.cuCtxSynchronize() != CUDA_SUCCESS)
-            return -EIO;
+        if (ps_streams_are_unplaced()) {
+            /*
+             * Two clocks: only this thread can wait for streams without a place. During a capture
+             * it can't wait either.
+             */
+            if (!ps_capture_keep_out())
+                return -EBUSY;
+            const CUresult result = ps_cu.cuCtxSynchronize();
+            ps_capture_let_in();
+            if (result != CUDA_SUCCESS)
+                return -EIO;
+        }
         uint32_t n = ps_streams_count();
         for (uint32_t i = 0; i < n; i++) {
             struct ps_stream *s = ps_streams_at(i);

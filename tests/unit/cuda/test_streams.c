@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "comes_to.h"
+#include "cuda/capture.h"
 #include "cuda/driver.h"
 #include "cuda/streams.h"
 #include "expect.h"
@@ -416,8 +418,29 @@ static __typeof__(ps_cu.cuCtxSynchronize) wait_for_device;
 static __typeof__(ps_cu.cuEventSynchronize) wait_for_event;
 static unsigned waits;
 
+/* A capture that another thread begins while this one is about to wait for the device. */
+static CUstream captured;
+static atomic_bool capture_begins;
+
+static void *begin_capture(void *unused)
+{
+    EXPECT(ps_cu.cuCtxSetCurrent(context) == CUDA_SUCCESS);
+    ps_capture_begins(captured, false);
+    atomic_store(&capture_begins, true);
+    ps_capture_began(false);
+    return unused;
+}
+
 static CUresult CUDAAPI open_and_wait_for_device(void)
 {
+    const uint64_t since = ps_now_ns();
+    pthread_t thread;
+
+    EXPECT(!pthread_create(&thread, NULL, begin_capture, NULL));
+    usleep(10000);
+    /* Such a wait would break the capture, which is held back for a tenth of a second. */
+    EXPECT(!atomic_load(&capture_begins) || ps_now_ns() - since > 90000000u);
+    pthread_detach(thread);
     waits++;
     open_gate(&late);
     return wait_for_device();
@@ -453,8 +476,10 @@ static void test_streams_without_a_place_are_waited_for_on_the_host(void)
     wait_for_event = ps_cu.cuEventSynchronize;
     ps_cu.cuCtxSynchronize = open_and_wait_for_device;
     close_gate(&late, handle);
+    captured = known->handle;
     EXPECT_INT(0, ps_uses_stream_wait(&uses, known->handle));
     EXPECT_U64(1, waits);
+    EXPECT(COMES_TO(atomic_load(&capture_begins)));
     EXPECT(query_stream(handle) == CUDA_SUCCESS);
     ps_cu.cuCtxSynchronize = wait_for_device;
     ps_cu.cuEventSynchronize = open_and_wait_for_event;
