@@ -45,14 +45,15 @@ static PS_ALWAYS_INLINE void take_word(void *ctx, CUdeviceptr word, size_t bytes
     if (span && span->bytes <= ps_reservation.granularity)
         add_candidate(call, word, place, span);
 }
+
 bool ps_given_gather(struct ps_made_call *call, const struct ps_layout *layout, void **parameters, void **extra)
 {
     struct words words = {.call = call};
     struct ps_made_launch *l = &call->launch;
 
     l->memories = l->spans = call->candidates = 0;
-    return ps_kernel_words_between(0, UINT64_MAX, layout, parameters, extra, take_word, &words) && call->candidates &&
-           l->spans && (l->spans > 1 || !call->candidate[0].in_span);
+    return ps_kernel_words_between(0, UINT64_MAX, layout, parameters, extra, take_word, &words) && l->spans &&
+           call->candidates && (l->spans > 1 || call->candidates > 1 || !call->candidate[0].in_span);
 }
 
 /* ---- memory ---- */

@@ -17,6 +17,7 @@
 #include "base/counters.h"
 #include "base/settings.h"
 #include "bench.h"
+#include "cuda/address_map.h"
 #include "cuda/driver.h"
 #include "memory/registry.h"
 #include "plan/live_values.h"
@@ -298,14 +299,16 @@ static void launch(void *context, int i)
 
 /*
  * Gives every kernel `parameters` parameters of `bytes` bytes. Each of the first `in_spans` words
- * lies in a span of its own.
+ * lies in a span of its own. The others are addresses of no span, behind all spans.
  */
 static void prepare(struct launches *l, uint32_t parameters, uint32_t bytes, void *const *spans, unsigned in_spans)
 {
+    const uint64_t others = ps_reservation.base + atomic_load(&ps_reservation.reserved);
+
     for (unsigned i = 0; i < KERNELS; i++)
         l->kernel[i] = (struct kernel){.parameters = parameters, .bytes = bytes};
     for (unsigned i = 0; i < SPANS; i++)
-        l->word[i] = i < in_spans ? (uint64_t)(uintptr_t)spans[i] + 64 : UINT64_C(0x7f0000000000) + i * UINT64_C(4096);
+        l->word[i] = i < in_spans ? (uint64_t)(uintptr_t)spans[i] + 64 : others + i * UINT64_C(4096);
     for (unsigned i = 0; i < POINTERS; i++)
         l->parameter[i] = &l->word[i];
 }

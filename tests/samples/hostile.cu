@@ -70,6 +70,7 @@ static const struct hostile_case cases[] = {
     {"made-inside", case_made_inside, "the same, where the table lies inside a structure"},
     {"made-in-pieces", case_made_in_pieces, "the same, where each launch writes one entry"},
     {"made-behind-numbers", case_made_behind_numbers, "the same, where numbers come before the table's address"},
+    {"made-of-one", case_made_of_one, "the same, where the kernel is given one tensor, of one page"},
     {"made-by-nobody", case_made_by_nobody, "a kernel that reads a copied table, and is given one of its spans"},
     {"made-in-span", case_made_in_span, "the same, where the table lies in a span"},
     {"table-disabled", case_table_disabled, "a graph's copy of a table that is disabled and enabled again"},

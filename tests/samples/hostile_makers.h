@@ -26,6 +26,12 @@ KERNEL(write_entry, (const uint32_t **table, const uint32_t *a, size_t index, si
         table[index + i] = a;
 }
 
+KERNEL(write_of_one, (const uint32_t *a, const uint32_t **table, size_t count), (a, table, count))
+{
+    FOR_EACH_ITEM (i, count)
+        table[i] = a;
+}
+
 /* Six numbers that are no addresses, as strides are, before the table. */
 struct numbers {
     size_t number[6];
@@ -217,6 +223,23 @@ static void case_made_in_span(void)
         expect_through_table(&made.set, made.out, made.table + 64, made.span, 2, "a table in a span");
     }
     check_and_free_made(&made, "after tables in a span");
+}
+
+/* The kernel is given one tensor, of one page, before the table. */
+static void case_made_of_one(void)
+{
+    struct made_table made = new_made_table();
+    const size_t words = page_bytes() / sizeof(uint32_t), span[] = {span_count}; /* no span of the set has that salt */
+    uint32_t *one = nullptr;
+
+    CHECK(cudaMalloc(&one, page_bytes()));
+    LAUNCH(made.set.stream, words, fill_words, one, static_cast<uint32_t>(span_count), 0, words);
+    for (size_t turn = 0; turn < span_count; turn++) {
+        LAUNCH(made.set.stream, 1, write_of_one, one, made.table, 1);
+        expect_through_table(&made.set, made.out, made.table, span, 1, "a table of one tensor");
+    }
+    CHECK(cudaFree(one));
+    check_and_free_made(&made, "after tables of one tensor");
 }
 
 /* The table's address is not among the first words that may be one. */

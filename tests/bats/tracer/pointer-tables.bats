@@ -33,7 +33,7 @@ setup() { helper_setup 60; requires sim samples jq; }
     while IFS=: read -r case budget guard; do
         hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_GRACE=0
         { goes_on && sound untouched; } || { echo "$case under $budget, $guard" >&2 && return 1; }
-    done < <(printf "%s\n" made-{beside-capture,beside-copy,copied,in-graph,inside,in-pieces,in-span,behind-numbers,by-nobody}:{8MiB,12MiB}:{unmap,host})
+    done < <(printf "%s\n" made-{beside-capture,beside-copy,copied,in-graph,inside,in-pieces,in-span,behind-numbers,of-one,by-nobody}:{8MiB,12MiB}:{unmap,host})
 }
 
 @test "structures of tables that kernels make, copy and use at random are right, in graphs and beside ending contexts" {
