@@ -13,17 +13,29 @@ struct entry {
 #define PAGE_BITS 12
 #define PAGES 4096u /* a power of two */
 
+/* What searches read first. These lie side by side, since entries are large. */
+struct outline {
+    uint64_t key;
+    CUdeviceptr from, end; /* all memory of the launch, and the addresses by which it is given */
+    bool is_known;
+};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct entry list[PS_LAUNCH_TABLES_MAX];
+static struct outline outlines[PS_LAUNCH_TABLES_MAX]; /* of the launch at the same place in `list` */
+static uint64_t signatures[PS_LAUNCH_TABLES_MAX];     /* the same for equal launches (find_equal) */
 static size_t count;
 static uint64_t added;
+/* The addresses of all outlines lie in [low, high). Few were removed since these were found. */
+static CUdeviceptr low = UINT64_MAX, high;
+static size_t removed;
 /*
  * For pages, by their number modulo PAGES: memories that are given by an address there. So a launch
  * does not search the list for each of its words.
  */
 static _Atomic uint32_t on_page[PAGES];
+static _Atomic uint32_t gone_on_page[PAGES]; /* memories that began there, and were forgotten */
 atomic_size_t ps_launch_tables, ps_launch_tables_in_variables;
-atomic_uint_fast64_t ps_launch_tables_gone;
 
 /* ---- the list; the lock is held ---- */
 
@@ -35,23 +47,64 @@ static void count_pages(const struct ps_made_memory *memory, uint32_t by)
         atomic_fetch_add_explicit(&on_page[page % PAGES], by, memory_order_relaxed);
 }
 
-static void count_all_pages(const struct ps_made_launch *l, uint32_t by)
+static _Atomic uint32_t *gone_near(const struct ps_made_memory *memory)
 {
-    for (unsigned i = 0; i < l->memories; i++)
-        count_pages(&l->memory[i], by);
+    return &gone_on_page[(memory->address >> PAGE_BITS) % PAGES];
 }
 
-static void count_gone(void)
+static void count_gone(const struct ps_made_memory *memory)
 {
-    atomic_fetch_add_explicit(&ps_launch_tables_gone, 1, memory_order_relaxed);
+    count_pages(memory, -1u);
+    atomic_fetch_add_explicit(gone_near(memory), 1, memory_order_relaxed);
+}
+
+static uint64_t mixed(uint64_t word)
+{
+    word *= 0x9E3779B97F4A7C15u;
+    return word ^ word >> 32;
+}
+
+/* Memories may be in any order, spans have theirs. */
+static uint64_t signature_of(const struct ps_made_launch *l)
+{
+    uint64_t memories = 0, signature = l->key + l->is_known + 2u * l->in_graph;
+
+    for (unsigned i = 0; i < l->memories; i++)
+        memories += mixed(l->memory[i].address);
+    for (unsigned i = 0; i < l->spans; i++)
+        signature = mixed(signature + l->span[i].address);
+    return mixed(signature + memories);
+}
+
+static void draw_outline(size_t at)
+{
+    const struct ps_made_launch *l = &list[at].launch;
+    struct outline *o = &outlines[at];
+
+    signatures[at] = signature_of(l);
+    *o = (struct outline){.key = l->key, .from = UINT64_MAX, .is_known = l->is_known};
+    for (unsigned i = 0; i < l->memories; i++) {
+        const struct ps_made_memory *memory = &l->memory[i];
+        o->from = memory->from < o->from ? memory->from : o->from;
+        o->end = memory->address + memory->bytes > o->end ? memory->address + memory->bytes : o->end;
+    }
+}
+
+static void widen(const struct outline *o)
+{
+    low = o->from < low ? o->from : low;
+    high = o->end > high ? o->end : high;
 }
 
 static void drop(size_t at)
 {
-    count_gone();
-    count_all_pages(&list[at].launch, -1u);
+    for (unsigned i = 0; i < list[at].launch.memories; i++)
+        count_gone(&list[at].launch.memory[i]);
     atomic_fetch_sub_explicit(&ps_launch_tables_in_variables, list[at].in_variable, memory_order_relaxed);
+    removed++;
     list[at] = list[--count];
+    outlines[at] = outlines[count];
+    signatures[at] = signatures[count];
     atomic_store_explicit(&ps_launch_tables, count, memory_order_relaxed);
 }
 
@@ -92,18 +145,28 @@ static unsigned shared_memories(const struct ps_made_launch *l, const struct ps_
 /* Another memory of the launch may take its place. */
 static void remove_memory(struct ps_made_launch *l, unsigned at)
 {
-    count_pages(&l->memory[at], -1u);
-    count_gone();
+    count_gone(&l->memory[at]);
     l->memory[at] = l->memory[--l->memories];
 }
 
-/* Takes the memories that the other launch has away from `l`. Returns whether some are left. */
-static bool take_shared_memories(struct ps_made_launch *l, const struct ps_made_launch *other)
+/* The launch may have lost memory. Drops it if none is left. */
+static void settle(size_t at)
 {
+    if (list[at].launch.memories)
+        draw_outline(at);
+    else
+        drop(at);
+}
+
+/* Takes the memories that the other launch has away from the one at that place. */
+static void take_shared_memories(size_t at, const struct ps_made_launch *other)
+{
+    struct ps_made_launch *l = &list[at].launch;
+
     for (unsigned i = l->memories; i-- > 0;)
         if (has_memory_at(other, l->memory[i].address))
             remove_memory(l, i);
-    return l->memories;
+    settle(at);
 }
 
 static bool has_same_spans(const struct ps_made_launch *l, const struct ps_made_launch *other)
@@ -135,8 +198,11 @@ static uint64_t add(const struct ps_made_launch *launch, bool in_variable)
 {
     if (count == PS_LAUNCH_TABLES_MAX)
         drop_oldest();
-    list[count++] = (struct entry){++added, *launch, in_variable};
-    count_all_pages(launch, 1);
+    list[count] = (struct entry){++added, *launch, in_variable};
+    draw_outline(count);
+    widen(&outlines[count++]);
+    for (unsigned i = 0; i < launch->memories; i++)
+        count_pages(&launch->memory[i], 1);
     atomic_fetch_add_explicit(&ps_launch_tables_in_variables, in_variable, memory_order_relaxed);
     atomic_store_explicit(&ps_launch_tables, count, memory_order_relaxed);
     return added;
@@ -145,9 +211,11 @@ static uint64_t add(const struct ps_made_launch *launch, bool in_variable)
 /* Returns the place of a launch that names the same spans for the same memory, or `count`. */
 static size_t find_equal(const struct ps_made_launch *l)
 {
+    const uint64_t signature = signature_of(l);
     size_t at = 0;
 
-    while (at < count && !(is_of_same_kind(&list[at].launch, l) && list[at].launch.memories == l->memories &&
+    while (at < count && !(signatures[at] == signature && is_of_same_kind(&list[at].launch, l) &&
+                           list[at].launch.memories == l->memories &&
                            shared_memories(l, &list[at].launch) == l->memories && has_same_spans(&list[at].launch, l)))
         at++;
     return at;
@@ -168,12 +236,11 @@ static uint64_t put(struct ps_made_launch *l, bool in_variable)
     }
     for (size_t i = count; i-- > 0;) {
         struct ps_made_launch *before = &list[i].launch;
-        if (adds || !l->is_known || before->number > l->number || !is_of_same_kind(before, l) ||
-            !shared_memories(before, l))
+        if (adds || !l->is_known || outlines[i].key != l->key || before->number > l->number ||
+            !is_of_same_kind(before, l) || !shared_memories(before, l))
             continue;
         keep_others(l, before);
-        if (!take_shared_memories(before, l))
-            drop(i);
+        take_shared_memories(i, l);
     }
     return add(l, in_variable);
 }
@@ -188,22 +255,44 @@ static bool lies_in(const struct ps_made_memory *memory, CUdeviceptr start, size
     return memory->address >= start && memory->address + memory->bytes <= start + bytes;
 }
 
-/* Forgets the memory of the launch that lies in the range. Returns whether some is left. */
-static bool forget_memory(struct ps_made_launch *l, CUdeviceptr to, size_t bytes)
+static bool is_near(const struct outline *o, CUdeviceptr start, size_t bytes)
 {
+    return o->from < start + bytes && o->end > start;
+}
+
+/* Forgets the memory of the launch at that place that lies in the range. */
+static void forget_memory(size_t at, CUdeviceptr to, size_t bytes)
+{
+    struct ps_made_launch *l = &list[at].launch;
+
+    if (!is_near(&outlines[at], to, bytes))
+        return;
     for (unsigned i = l->memories; i-- > 0;)
         if (lies_in(&l->memory[i], to, bytes))
             remove_memory(l, i);
-    return l->memories;
+    settle(at);
 }
 
-static bool has_memory_in(const struct ps_made_launch *l, CUdeviceptr start, size_t bytes)
+static bool has_memory_in(size_t at, CUdeviceptr start, size_t bytes)
 {
+    const struct ps_made_launch *l = &list[at].launch;
     bool has = false;
 
-    for (unsigned i = 0; i < l->memories; i++)
+    for (unsigned i = 0; is_near(&outlines[at], start, bytes) && i < l->memories; i++)
         has |= overlaps(&l->memory[i], start, bytes);
     return has;
+}
+
+/* Returns whether there may be such memory in the range. Needs no lock. */
+static bool may_have_memory_in(CUdeviceptr start, size_t bytes)
+{
+    if (!ps_launch_tables_exist() || !bytes)
+        return false;
+    const uint64_t first = start >> PAGE_BITS, last = (start + bytes - 1) >> PAGE_BITS;
+    bool may = last - first >= PAGES / 4; /* then the pages are not worth the time */
+    for (uint64_t page = first; !may && page <= last; page++)
+        may = atomic_load_explicit(&on_page[page % PAGES], memory_order_relaxed);
+    return may;
 }
 
 static void name_all(const struct ps_made_launch *l, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
@@ -267,12 +356,11 @@ bool ps_launch_tables_take(uint64_t key, struct ps_made_launch *launch)
 
 void ps_launch_tables_overwritten(CUdeviceptr to, size_t bytes)
 {
-    if (!ps_launch_tables_exist())
+    if (!may_have_memory_in(to, bytes))
         return;
     pthread_mutex_lock(&lock);
     for (size_t i = count; i-- > 0;)
-        if (!forget_memory(&list[i].launch, to, bytes))
-            drop(i);
+        forget_memory(i, to, bytes);
     pthread_mutex_unlock(&lock);
 }
 
@@ -300,17 +388,17 @@ static void add_moved(struct ps_made_launch moved, CUdeviceptr to, CUdeviceptr f
 
 void ps_launch_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUdeviceptr given, bool keeps)
 {
-    if (!ps_launch_tables_exist())
+    if (!may_have_memory_in(to, bytes) && !may_have_memory_in(from, bytes))
         return;
     const bool in_variable = ps_module_variables_touch(to, bytes);
     pthread_mutex_lock(&lock);
     const uint64_t last = added;
     for (size_t i = 0; i < count && (to - from) % 8 == 0; i++)
-        if (list[i].number <= last && has_memory_in(&list[i].launch, from, bytes))
+        if (list[i].number <= last && has_memory_in(i, from, bytes))
             add_moved(list[i].launch, to, from, bytes, given, in_variable);
     for (size_t i = count; !keeps && i-- > 0;)
-        if (list[i].number <= last && !forget_memory(&list[i].launch, to, bytes))
-            drop(i);
+        if (list[i].number <= last)
+            forget_memory(i, to, bytes);
     pthread_mutex_unlock(&lock);
 }
 
@@ -331,7 +419,7 @@ void ps_launch_tables_name(bool known, CUdeviceptr address, void (*name)(void *c
         return;
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < count; i++)
-        if (list[i].launch.is_known == known && is_given(&list[i].launch, address))
+        if (outlines[i].is_known == known && is_near(&outlines[i], address, 1) && is_given(&list[i].launch, address))
             name_all(&list[i].launch, name, ctx);
     pthread_mutex_unlock(&lock);
 }
@@ -339,11 +427,11 @@ void ps_launch_tables_name(bool known, CUdeviceptr address, void (*name)(void *c
 void ps_launch_tables_name_between(CUdeviceptr address, size_t bytes, void (*name)(void *ctx, CUdeviceptr named),
                                    void *ctx)
 {
-    if (!ps_launch_tables_exist())
+    if (!may_have_memory_in(address, bytes))
         return;
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < count; i++)
-        if (has_memory_in(&list[i].launch, address, bytes))
+        if (has_memory_in(i, address, bytes))
             name_all(&list[i].launch, name, ctx);
     pthread_mutex_unlock(&lock);
 }
@@ -363,28 +451,43 @@ void ps_launch_tables_name_of_variables(void (*name)(void *ctx, CUdeviceptr name
 
 bool ps_launch_tables_near(CUdeviceptr address, size_t bytes)
 {
-    bool is_near = false;
+    bool has = false;
 
-    if (!ps_launch_tables_exist())
+    if (!may_have_memory_in(address, bytes))
         return false;
     pthread_mutex_lock(&lock);
-    for (size_t i = 0; !is_near && i < count; i++)
-        is_near = has_memory_in(&list[i].launch, address, bytes);
+    for (size_t i = 0; !has && i < count; i++)
+        has = has_memory_in(i, address, bytes);
     pthread_mutex_unlock(&lock);
-    return is_near;
+    return has;
+}
+
+uint64_t ps_launch_tables_gone(const struct ps_made_launch *launch)
+{
+    uint64_t gone = 0;
+
+    for (unsigned i = 0; i < launch->memories; i++)
+        gone += atomic_load_explicit(gone_near(&launch->memory[i]), memory_order_relaxed);
+    return gone;
+}
+
+/* After many were removed, finds anew where the others lie. The lock is held. */
+static void narrow(void)
+{
+    if (removed <= count / 4)
+        return;
+    removed = high = 0;
+    low = UINT64_MAX;
+    for (size_t i = 0; i < count; i++)
+        widen(&outlines[i]);
 }
 
 bool ps_launch_tables_extent(CUdeviceptr *start, CUdeviceptr *end)
 {
-    *start = UINT64_MAX;
-    *end = 0;
     pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < count; i++)
-        for (unsigned k = 0; k < list[i].launch.memories; k++) {
-            const struct ps_made_memory *memory = &list[i].launch.memory[k];
-            *start = memory->from < *start ? memory->from : *start;
-            *end = memory->address + memory->bytes > *end ? memory->address + memory->bytes : *end;
-        }
+    narrow();
+    *start = low;
+    *end = high;
     pthread_mutex_unlock(&lock);
     return *end != 0;
 }

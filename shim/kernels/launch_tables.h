@@ -36,7 +36,7 @@ struct ps_made_launch {
     bool is_known;     /* its memory holds tables */
     bool in_graph;     /* it runs with its graph, maybe often, and adds to what is known */
     bool adds;         /* as a kernel's does that writes a table in pieces */
-    uint64_t added_in; /* a graph's: the value of ps_launch_tables_gone, plus 1, when it was added; 0: never */
+    uint64_t added_in; /* a graph's: ps_launch_tables_gone, plus 1, when it was added; 0: never */
     unsigned memories, spans;
     struct ps_made_memory {
         CUdeviceptr address;
@@ -86,16 +86,20 @@ void ps_launch_tables_name_of_variables(void (*name)(void *ctx, CUdeviceptr name
 bool ps_launch_tables_near(CUdeviceptr address, size_t bytes);
 
 /*
- * All such memory, and the addresses by which it is given, lie in [*start, *end). Returns false
- * without such memory.
+ * All such memory, and the addresses by which it is given, lie in [*start, *end), which may be
+ * larger. Returns false without such memory.
  */
 bool ps_launch_tables_extent(CUdeviceptr *start, CUdeviceptr *end);
 
 /* The numbers of launches, and of those with memory in variables, read without the lock. */
 extern atomic_size_t ps_launch_tables, ps_launch_tables_in_variables;
 
-/* Counts launches, and memories of theirs, that were forgotten. What was added before is there. */
-extern atomic_uint_fast64_t ps_launch_tables_gone;
+/*
+ * Counts memories that were forgotten, at the addresses of the launch's memory or near them. While
+ * it stays the same, what such a launch has added is there.
+ */
+uint64_t ps_launch_tables_gone(const struct ps_made_launch *launch);
+
 static inline bool ps_launch_tables_exist(void)
 {
     return atomic_load_explicit(&ps_launch_tables, memory_order_relaxed) != 0;

@@ -510,12 +510,12 @@ bool ps_made_tables_in_graph(struct ps_made_launch *launch, CUfunction function,
 
 void ps_made_tables_run(struct ps_made_launch *launch)
 {
-    const uint64_t gone = atomic_load_explicit(&ps_launch_tables_gone, memory_order_relaxed);
-    struct ps_made_launch now = *launch;
+    const uint64_t gone = ps_launch_tables_gone(launch);
 
     if (launch->added_in == gone + 1) /* what it adds is there */
         return;
     launch->added_in = gone + 1;
+    struct ps_made_launch now = *launch;
     now.number = launch_number();
     for (unsigned i = 0; i < now.spans; i++)
         now.span[i].launch = now.number;

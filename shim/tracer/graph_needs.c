@@ -13,7 +13,6 @@
 #include "kernels/pointer_tables.h"
 #include "memory/blocks.h"
 #include "memory/registry.h"
-#include "policy/base/lower_bound.h"
 #include "tracer/table_copies.h"
 
 static void add(struct ps_graph_needs *needs, CUdeviceptr unit)
@@ -55,23 +54,31 @@ void ps_graph_needs_bytes(struct ps_graph_needs *needs, CUdeviceptr start, size_
     needs->range[needs->ranges++] = (struct ps_graph_range){start, bytes};
 }
 
-static int ascending(const void *a, const void *b)
+/*
+ * Keeps one of each address, in the order of the first ones. Returns how many are left. Without
+ * memory all are left, which costs only time. A graph that changes before each launch has thousands
+ * of words each time; sorting them took ten times as long.
+ */
+static size_t unique(CUdeviceptr *address, size_t count)
 {
-    CUdeviceptr one = *(const CUdeviceptr *)a, other = *(const CUdeviceptr *)b;
-
-    return (one > other) - (one < other);
-}
-
-/* Sorts the addresses, and keeps one of each. Returns how many are left. */
-static size_t sorted(CUdeviceptr *address, size_t count)
-{
+    unsigned bits = 4;
     size_t kept = 0;
 
-    if (count)
-        qsort(address, count, sizeof *address, ascending);
-    for (size_t i = 0; i < count; i++)
-        if (!kept || address[kept - 1] != address[i])
-            address[kept++] = address[i];
+    while ((size_t)1 << bits < 2 * count)
+        bits++;
+    CUdeviceptr *seen = calloc((size_t)1 << bits, sizeof *seen); /* 0: a free place; no address is 0 */
+    if (!seen)
+        return count;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t at = address[i] * 0x9E3779B97F4A7C15u >> (64 - bits);
+        while (seen[at] && seen[at] != address[i])
+            at = (at + 1) & (((size_t)1 << bits) - 1);
+        if (seen[at])
+            continue;
+        seen[at] = address[i];
+        address[kept++] = address[i];
+    }
+    free(seen);
     return kept;
 }
 
@@ -106,8 +113,8 @@ static int by_order(const void *a, const void *b)
 
 void ps_graph_needs_sort(struct ps_graph_needs *needs)
 {
-    needs->count = sorted(needs->address, needs->count);
-    needs->words = sorted(needs->word, needs->words);
+    needs->count = unique(needs->address, needs->count);
+    needs->words = unique(needs->word, needs->words);
     sort_ranges(needs);
     if (needs->copies)
         qsort(needs->copy, needs->copies, sizeof *needs->copy, by_order);
@@ -149,17 +156,6 @@ static void take_word(void *gathered, CUdeviceptr word, size_t bytes)
         add_word(gathered, word);
 }
 
-/*
- * Takes the spans of a pointer table as it is when the graph is made, for a graph whose launches
- * are not seen.
- */
-static void take_table(void *gathered, CUdeviceptr word, size_t bytes)
-{
-    (void)bytes;
-    ps_pointer_tables_name(word, take_address, gathered);
-    ps_pointer_tables_name_undecided(word, take_address, gathered);
-}
-
 static void add_maker(struct ps_graph_needs *needs, const struct ps_made_launch *maker)
 {
     struct ps_made_launch *grown = ps_grown_array(needs->maker, needs->makers, &needs->makers_room, 1, sizeof *grown);
@@ -197,10 +193,6 @@ void ps_graph_needs_kernel(struct ps_graph_needs *needs, const CUDA_KERNEL_NODE_
     if (ps_host_tables_name(layout, kernel->kernelParams, kernel->extra, NULL, take_address, needs))
         needs->unknown = true; /* host tables may hold other addresses at each launch */
     take_maker(needs, function, layout, kernel);
-    uint64_t bytes;
-    const CUdeviceptr start = ps_pointer_tables_range(&bytes);
-    if (bytes && ps_ordering_rule(TABLE_NAMES_SPANS))
-        ps_kernel_words_between(start, bytes, layout, kernel->kernelParams, kernel->extra, take_table, needs);
 }
 
 uint64_t ps_graph_needs_places(uint64_t count)
@@ -244,8 +236,9 @@ static void name_tables(const struct ps_graph_needs *needs, void (*note)(void *c
     uint64_t bytes;
     const CUdeviceptr start = ps_pointer_tables_range(&bytes);
 
-    for (size_t i = PS_LOWER_BOUND(needs->words, at, needs->word[at] < start);
-         i < needs->words && needs->word[i] - start < bytes; i++) {
+    for (size_t i = 0; i < needs->words; i++) {
+        if (needs->word[i] - start >= bytes)
+            continue;
         ps_pointer_tables_name(needs->word[i], note, ctx);
         ps_pointer_tables_name_undecided(needs->word[i], note, ctx);
     }
@@ -260,6 +253,12 @@ void ps_graph_needs_name(const struct ps_graph_needs *needs, void (*note_bytes)(
         note(ctx, needs->address[i]);
     if (needs->words && ps_pointer_tables_exist() && ps_ordering_rule(TABLE_NAMES_SPANS))
         name_tables(needs, note, ctx);
+}
+
+void ps_graph_needs_add_tables(struct ps_graph_needs *needs)
+{
+    if (needs->words && ps_pointer_tables_exist() && ps_ordering_rule(TABLE_NAMES_SPANS))
+        name_tables(needs, take_address, needs);
 }
 
 void ps_graph_needs_empty(struct ps_graph_needs *needs)
@@ -278,8 +277,6 @@ void ps_graph_needs_add(struct ps_graph_needs *needs, const struct ps_graph_need
         add_word(needs, more->word[i]);
     for (size_t i = 0; i < more->copies; i++)
         add_copy(needs, &more->copy[i]);
-    for (size_t i = 0; i < more->makers; i++)
-        add_maker(needs, &more->maker[i]);
     needs->unknown |= more->unknown;
 }
 

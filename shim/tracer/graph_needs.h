@@ -65,18 +65,25 @@ static inline size_t ps_graph_fill_extent(size_t row, size_t height, size_t pitc
 /* Forgets all needs, and keeps the memory for others. */
 void ps_graph_needs_empty(struct ps_graph_needs *needs);
 
-/* Adds all of `more`. */
+/* Adds all of `more` but its makers. */
 void ps_graph_needs_add(struct ps_graph_needs *needs, const struct ps_graph_needs *more);
 
-/* Sorts addresses, ranges and words, keeps one of each, and puts the copies into their order. */
+/*
+ * Keeps one of each address, range and word, and puts the ranges and the copies into their order.
+ */
 void ps_graph_needs_sort(struct ps_graph_needs *needs);
 
 /*
  * Calls `note_bytes` for each range and `note` for each address, then for spans of the pointer
- * tables that lie at the words now. The needs are sorted.
+ * tables that lie at the words now. It is called after ps_graph_needs_sort.
  */
 void ps_graph_needs_name(const struct ps_graph_needs *needs, void (*note_bytes)(CUdeviceptr start, size_t bytes),
                          void (*note)(void *ctx, CUdeviceptr unit), void *ctx);
+
+/*
+ * Adds the spans of the tables that lie at the words now, for a graph whose launches are not seen.
+ */
+void ps_graph_needs_add_tables(struct ps_graph_needs *needs);
 
 /*
  * Returns whether the copies have to run at a launch. Copies on the device matter only if one reads

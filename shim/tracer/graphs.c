@@ -7,28 +7,15 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "cuda/driver.h"
-#include "kernels/made_tables.h"
-#include "policy/base/lower_bound.h"
 #include "residency/graph_pins.h"
 #include "tracer/graph_bodies.h"
 #include "tracer/graph_needs.h"
 #include "tracer/graph_order.h"
+#include "tracer/graph_parts.h"
 #include "tracer/table_copies.h"
 
 /* Graphs in nodes of graphs; deeper ones are not followed. */
 #define DEPTH_MAX 32
-
-/*
- * What a node needs, and the nodes of its child graph. A whole graph is a part without a node
- * handle. A conditional node's parts are its bodies, with a body's handle as `node`.
- */
-struct part {
-    CUgraphNode node;
-    bool is_disabled;
-    struct ps_graph_needs needs;
-    size_t nodes, nodes_room;
-    struct part *inner; /* sorted by node handle */
-};
 
 struct graph {
     struct graph *next;
@@ -36,10 +23,10 @@ struct graph {
     bool launched_by_kernels;
     bool has_disabled;         /* a node has been disabled at some time */
     struct ps_graph_pins pins; /* empty unless launched_by_kernels */
-    struct part whole;
+    struct ps_graph_part whole;
     bool has_strangers;        /* a node was changed that is unknown: it may be another one's new name */
     bool told;                 /* `all` is up to date */
-    struct ps_graph_needs all; /* of `whole` and of all parts in it, in order */
+    struct ps_graph_needs all; /* of `whole` and of all parts in it, in order, without makers */
 };
 
 #define BUCKETS 256
@@ -74,21 +61,13 @@ static struct graph *make_in(struct graph *table[BUCKETS], const void *handle)
     return g;
 }
 
-static void empty(struct part *part)
-{
-    for (size_t i = 0; i < part->nodes; i++)
-        empty(&part->inner[i]);
-    free(part->inner);
-    ps_graph_needs_free(&part->needs);
-}
-
 /* Frees everything that the graph holds. The structure itself may be filled again. */
 static void end(struct graph *g)
 {
     if (g->launched_by_kernels)
         atomic_fetch_sub(&ps_graphs_launched_by_kernels, 1);
     ps_graph_pins_drop(&g->pins);
-    empty(&g->whole);
+    ps_graph_part_free(&g->whole);
     ps_graph_needs_free(&g->all);
 }
 
@@ -106,19 +85,12 @@ static void remove_from(struct graph *table[BUCKETS], const void *handle)
 
 /* ---- gathering ---- */
 
-/* Adds the needs of `part` and of all parts in it. */
-static void add_part(struct ps_graph_needs *to, const struct part *part)
-{
-    ps_graph_needs_add(to, &part->needs);
-    for (size_t i = 0; i < part->nodes; i++)
-        add_part(to, &part->inner[i]);
-}
-
-static void take_graph(struct part *part, CUgraph graph, unsigned depth, bool is_sometimes);
+static void take_graph(struct ps_graph_part *part, CUgraph graph, unsigned depth, bool is_sometimes);
 
 static int by_node(const void *a, const void *b)
 {
-    const uintptr_t one = (uintptr_t)((const struct part *)a)->node, other = (uintptr_t)((const struct part *)b)->node;
+    const uintptr_t one = (uintptr_t)((const struct ps_graph_part *)a)->node,
+                    other = (uintptr_t)((const struct ps_graph_part *)b)->node;
 
     return (one > other) - (one < other);
 }
@@ -138,7 +110,7 @@ static bool is_changed_by_kernels(CUgraphNode node)
 }
 
 /* Takes the memory of all bodies of a conditional node. Returns false if they are unknown. */
-static bool take_bodies(struct part *part, CUgraphNode node, unsigned depth)
+static bool take_bodies(struct ps_graph_part *part, CUgraphNode node, unsigned depth)
 {
     size_t count;
     CUgraph *bodies = ps_graph_bodies_of(node, &count);
@@ -158,7 +130,7 @@ static bool take_bodies(struct part *part, CUgraphNode node, unsigned depth)
 }
 
 /* Takes the node's memory. Returns false if the node can't be read. */
-static bool take_node(struct part *part, CUgraphNode node, unsigned depth, bool is_sometimes)
+static bool take_node(struct ps_graph_part *part, CUgraphNode node, unsigned depth, bool is_sometimes)
 {
     CUgraphNodeType type;
     CUDA_KERNEL_NODE_PARAMS kernel;
@@ -213,63 +185,20 @@ static bool take_node(struct part *part, CUgraphNode node, unsigned depth, bool 
     }
 }
 
-static void take_captured(struct part *part, CUgraph graph)
+static void take_captured(struct ps_graph_part *part, CUgraph graph)
 {
     pthread_mutex_lock(&lock);
     const struct graph *more = *place_in(captured, graph);
     if (more)
-        add_part(&part->needs, &more->whole);
+        ps_graph_part_gather(&part->needs, &more->whole);
     pthread_mutex_unlock(&lock);
-}
-
-/* Returns the node's place among the part's own nodes, or the place where it belongs. */
-static size_t place_of(const struct part *part, CUgraphNode node)
-{
-    return PS_LOWER_BOUND(part->nodes, i, (uintptr_t)part->inner[i].node < (uintptr_t)node);
-}
-
-/* Returns whether the part, or a part in it, has copies. */
-static bool has_copies(const struct part *part)
-{
-    bool has = part->needs.copies > 0;
-
-    for (size_t i = 0; i < part->nodes && !has; i++)
-        has = has_copies(&part->inner[i]);
-    return has;
-}
-
-/* Gives the copies in the part new places from `first` on. `now`: all of them, in order. */
-static void number(struct part *part, const struct ps_graph_needs *now, uint64_t first)
-{
-    for (size_t i = 0; i < part->needs.copies; i++) {
-        struct ps_graph_copy *copy = &part->needs.copy[i];
-        copy->order = first + PS_LOWER_BOUND(now->copies, k, now->copy[k].order < copy->order);
-    }
-    for (size_t i = 0; i < part->nodes; i++)
-        number(&part->inner[i], now, first);
-}
-
-/* Puts the copies of the part's nodes into the order that the graph's edges give. */
-static void number_by_edges(struct part *part, CUgraph graph, CUgraphNode *nodes, size_t count)
-{
-    ps_graph_order(graph, nodes, count);
-    for (size_t i = 0; i < count; i++) {
-        struct part *its = &part->inner[place_of(part, nodes[i])];
-        struct ps_graph_needs now = {.count = 0};
-        if (!has_copies(its))
-            continue;
-        add_part(&now, its);
-        ps_graph_needs_sort(&now);
-        number(its, &now, ps_graph_needs_places(now.copies));
-        ps_graph_needs_free(&now);
-    }
 }
 
 /*
  * Adds the graph's nodes to the part, which has no nodes yet. `is_sometimes`: the graph is in a
  * body of a conditional node.
  */
-static void take_graph(struct part *part, CUgraph graph, unsigned depth, bool is_sometimes)
+static void take_graph(struct ps_graph_part *part, CUgraph graph, unsigned depth, bool is_sometimes)
 {
     size_t count;
 
@@ -293,104 +222,34 @@ static void take_graph(struct part *part, CUgraph graph, unsigned depth, bool is
         qsort(part->inner, count, sizeof *part->inner, by_node);
     size_t with_copies = 0;
     for (size_t i = 0; i < count; i++)
-        with_copies += has_copies(&part->inner[i]);
+        with_copies += ps_graph_part_has_copies(&part->inner[i]);
     if (with_copies > 1)
-        number_by_edges(part, graph, nodes, count);
+        ps_graph_part_number_copies(part, graph, nodes, count);
     free(nodes);
 }
 
 /* ---- keeping ---- */
-
-/* Finds the node at any depth. Returns NULL if it is not there. */
-static struct part *find(struct part *part, CUgraphNode node)
-{
-    const size_t place = place_of(part, node);
-    struct part *found = place < part->nodes && part->inner[place].node == node ? &part->inner[place] : NULL;
-
-    for (size_t i = 0; i < part->nodes && !found; i++)
-        found = part->inner[i].nodes ? find(&part->inner[i], node) : NULL;
-    return found;
-}
-
-/* Adds a node. Returns NULL if there is no memory. */
-static struct part *add_node(struct part *part, CUgraphNode node)
-{
-    const size_t place = place_of(part, node);
-    struct part *grown = ps_grown_array(part->inner, part->nodes, &part->nodes_room, 16, sizeof *grown);
-
-    if (!grown)
-        return NULL;
-    part->inner = grown;
-    memmove(&grown[place + 1], &grown[place], (part->nodes++ - place) * sizeof *grown);
-    grown[place] = (struct part){.node = node};
-    return &grown[place];
-}
-
-/*
- * Gives each copy in the part the place of the copy that it replaces. Both lists are in order.
- * Copies beyond those have the last place.
- */
-static void take_places(struct part *part, const struct ps_graph_needs *now, const struct ps_graph_needs *before)
-{
-    for (size_t i = 0; before->copies && i < part->needs.copies; i++) {
-        struct ps_graph_copy *copy = &part->needs.copy[i];
-        const size_t at = PS_LOWER_BOUND(now->copies, k, now->copy[k].order < copy->order);
-        const struct ps_graph_copy *its = &before->copy[at < before->copies ? at : before->copies - 1];
-        copy->order = its->order;
-        copy->is_sometimes |= its->is_sometimes;
-    }
-    for (size_t i = 0; i < part->nodes; i++)
-        take_places(&part->inner[i], now, before);
-}
-
-static void keep_places(const struct part *part, struct part *found)
-{
-    struct ps_graph_needs before = {.count = 0}, now = {.count = 0};
-
-    add_part(&before, part);
-    add_part(&now, found);
-    ps_graph_needs_sort(&before);
-    ps_graph_needs_sort(&now);
-    take_places(found, &now, &before);
-    ps_graph_needs_free(&before);
-    ps_graph_needs_free(&now);
-}
-
-/* From now on, copies of the part and of all parts in it may run at a launch, or may not. */
-static void runs_sometimes(struct part *part)
-{
-    for (size_t i = 0; i < part->needs.copies; i++)
-        part->needs.copy[i].is_sometimes = true;
-    for (size_t i = 0; i < part->nodes; i++)
-        runs_sometimes(&part->inner[i]);
-}
-
-static void disable(struct part *part, bool is_disabled)
-{
-    part->is_disabled = is_disabled;
-    for (size_t i = 0; i < part->needs.copies; i++)
-        part->needs.copy[i].is_disabled = is_disabled;
-}
-
-/* Replaces what the part has by `found`, and keeps its node and the places of its copies. */
-static void replace(struct part *part, struct part found)
-{
-    if (part->node && has_copies(&found))
-        keep_places(part, &found);
-    disable(&found, part->is_disabled);
-    empty(part);
-    found.node = part->node;
-    *part = found;
-}
 
 static void bring_up_to_date(struct graph *g)
 {
     if (g->told)
         return;
     ps_graph_needs_empty(&g->all);
-    add_part(&g->all, &g->whole);
+    ps_graph_part_gather(&g->all, &g->whole);
+    if (g->launched_by_kernels)
+        ps_graph_needs_add_tables(&g->all);
     ps_graph_needs_sort(&g->all);
     g->told = true;
+}
+
+/* Returns the graph with its needs of now, or NULL. The lock is held. */
+static struct graph *up_to_date(CUgraphExec executable)
+{
+    struct graph *g = *place_in(executables, executable);
+
+    if (g)
+        bring_up_to_date(g);
+    return g;
 }
 
 /* ---- launched by kernels ---- */
@@ -505,14 +364,14 @@ void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_
 }
 
 /* The graph's node, or all its nodes (NULL), touch `found` from now on. Takes over `found`. */
-static void changed(CUgraphExec executable, CUgraphNode node, struct part found)
+static void changed(CUgraphExec executable, CUgraphNode node, struct ps_graph_part found)
 {
     pthread_mutex_lock(&lock);
     struct graph *g = *place_in(executables, executable);
     const bool launched_by_kernels = g && g->launched_by_kernels;
-    struct part *part = g ? &g->whole : NULL;
-    if (g && node && !(part = find(&g->whole, node))) {
-        part = add_node(&g->whole, node);
+    struct ps_graph_part *part = g ? &g->whole : NULL;
+    if (g && node && !(part = ps_graph_part_find(&g->whole, node))) {
+        part = ps_graph_part_add(&g->whole, node);
         g->has_strangers = true;
     }
     if (g && !part)
@@ -520,21 +379,21 @@ static void changed(CUgraphExec executable, CUgraphNode node, struct part found)
     if (g && !node)
         g->has_strangers = false;
     if (g && g->has_disabled && (!node || found.nodes))
-        runs_sometimes(&found); /* nodes that are disabled may be among them */
+        ps_graph_part_runs_sometimes(&found); /* nodes that are disabled may be among them */
     if (part)
-        replace(part, found);
+        ps_graph_part_replace(part, found);
     if (g)
         g->told = false;
     pthread_mutex_unlock(&lock);
     if (!part)
-        empty(&found);
+        ps_graph_part_free(&found);
     if (launched_by_kernels)
         pin_all(executable);
 }
 
 void ps_graph_updated(CUgraphExec executable, CUgraph graph)
 {
-    struct part found = {.node = NULL};
+    struct ps_graph_part found = {.node = NULL};
 
     take_graph(&found, graph, 0, false);
     changed(executable, NULL, found);
@@ -542,7 +401,7 @@ void ps_graph_updated(CUgraphExec executable, CUgraph graph)
 
 void ps_graph_child_changed(CUgraphExec executable, CUgraphNode node, CUgraph child)
 {
-    struct part found = {.node = NULL};
+    struct ps_graph_part found = {.node = NULL};
 
     take_graph(&found, child, 1, false);
     changed(executable, node, found);
@@ -550,7 +409,7 @@ void ps_graph_child_changed(CUgraphExec executable, CUgraphNode node, CUgraph ch
 
 void ps_graph_kernel_changed(CUgraphExec executable, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *kernel)
 {
-    struct part found = {.node = NULL};
+    struct ps_graph_part found = {.node = NULL};
 
     ps_graph_needs_kernel(&found.needs, kernel);
     changed(executable, node, found);
@@ -558,7 +417,7 @@ void ps_graph_kernel_changed(CUgraphExec executable, CUgraphNode node, const CUD
 
 void ps_graph_copy_changed(CUgraphExec executable, CUgraphNode node, const CUDA_MEMCPY3D *copy)
 {
-    struct part found = {.node = NULL};
+    struct ps_graph_part found = {.node = NULL};
 
     ps_graph_needs_copy(&found.needs, copy, false);
     changed(executable, node, found);
@@ -566,7 +425,7 @@ void ps_graph_copy_changed(CUgraphExec executable, CUgraphNode node, const CUDA_
 
 void ps_graph_fill_changed(CUgraphExec executable, CUgraphNode node, CUdeviceptr to, size_t bytes)
 {
-    struct part found = {.node = NULL};
+    struct ps_graph_part found = {.node = NULL};
 
     ps_graph_needs_bytes(&found.needs, to, bytes);
     changed(executable, node, found);
@@ -574,7 +433,7 @@ void ps_graph_fill_changed(CUgraphExec executable, CUgraphNode node, CUdeviceptr
 
 void ps_graph_values_changed(CUgraphExec executable, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values)
 {
-    struct part found = {.node = NULL};
+    struct ps_graph_part found = {.node = NULL};
 
     ps_graph_needs_values(&found.needs, values);
     changed(executable, node, found);
@@ -582,18 +441,18 @@ void ps_graph_values_changed(CUgraphExec executable, CUgraphNode node, const CUD
 
 void ps_graph_node_unknown(CUgraphExec executable, CUgraphNode node)
 {
-    changed(executable, node, (struct part){.needs.unknown = true});
+    changed(executable, node, (struct ps_graph_part){.needs.unknown = true});
 }
 
 void ps_graph_node_switched(CUgraphExec executable, CUgraphNode node, bool is_enabled)
 {
     pthread_mutex_lock(&lock);
     struct graph *g = *place_in(executables, executable);
-    struct part *part = g ? find(&g->whole, node) : NULL;
+    struct ps_graph_part *part = g ? ps_graph_part_find(&g->whole, node) : NULL;
     if (part)
-        disable(part, !is_enabled);
+        ps_graph_part_disable(part, !is_enabled);
     else if (g)
-        runs_sometimes(&g->whole);
+        ps_graph_part_runs_sometimes(&g->whole);
     if (g) {
         g->has_disabled |= !is_enabled;
         g->told = false;
@@ -638,7 +497,7 @@ void ps_graph_holds(CUgraph graph, CUgraph other)
     const struct graph *more = *place_in(captured, other);
     struct graph *g = more && graph != other ? make_in(captured, graph) : NULL;
     if (g) {
-        add_part(&g->whole.needs, &more->whole);
+        ps_graph_part_gather(&g->whole.needs, &more->whole);
         ps_graph_needs_sort(&g->whole.needs);
     }
     pthread_mutex_unlock(&lock);
@@ -648,9 +507,7 @@ bool ps_graph_name(CUgraphExec executable, void (*note_bytes)(CUdeviceptr start,
                    void (*note)(void *ctx, CUdeviceptr unit), void *ctx)
 {
     pthread_mutex_lock(&lock);
-    struct graph *g = *place_in(executables, executable);
-    if (g)
-        bring_up_to_date(g);
+    struct graph *g = up_to_date(executable);
     bool known = g && !g->all.unknown;
     if (known)
         ps_graph_needs_name(&g->all, note_bytes, note, ctx);
@@ -663,9 +520,7 @@ void ps_graph_makes(CUgraphExec executable)
     pthread_mutex_lock(&lock);
     struct graph *g = *place_in(executables, executable);
     if (g)
-        bring_up_to_date(g);
-    for (size_t i = 0; g && i < g->all.makers; i++)
-        ps_made_tables_run(&g->all.maker[i]);
+        ps_graph_part_makes(&g->whole);
     pthread_mutex_unlock(&lock);
 }
 
@@ -675,9 +530,7 @@ struct ps_graph_copy *ps_graph_copies(CUgraphExec executable, size_t *count, boo
 
     *count = 0;
     pthread_mutex_lock(&lock);
-    struct graph *g = *place_in(executables, executable);
-    if (g)
-        bring_up_to_date(g);
+    struct graph *g = up_to_date(executable);
     if (g && g->all.copies && ps_graph_needs_bring(&g->all)) {
         copies = malloc(g->all.copies * sizeof *copies);
         *failed = !copies;
