@@ -90,14 +90,32 @@ static bool forbids(const struct cudasim_capture *capture)
 }
 
 /* The calling thread makes a call that captures forbid: those that do become invalid. */
-static CUresult unsafe_call(bool forbidden_by_all)
+static CUresult unsafe_call(void)
 {
     struct cudasim_capture *capture;
     CUresult result = CUDA_SUCCESS;
 
     LIST_FOREACH (capture, &captures, link)
-        if (forbidden_by_all || forbids(capture)) {
+        if (forbids(capture)) {
             capture->invalid = true;
+            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    return result;
+}
+
+/*
+ * The calling thread waits for its context. In every mode that breaks the captures of this
+ * context's streams, and no others: not those of its green contexts either (asked on an H200).
+ */
+static CUresult wait_for_context(void)
+{
+    const CUcontext context = cudasim_context_current();
+    CUresult result = CUDA_SUCCESS;
+    CUstream stream;
+
+    LIST_FOREACH (stream, &cudasim_streams, link)
+        if (stream->capture && stream->context == context) {
+            stream->capture->invalid = true;
             result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
     return result;
@@ -105,19 +123,19 @@ static CUresult unsafe_call(bool forbidden_by_all)
 
 CUresult cudasim_capture_allows(unsigned int entry)
 {
-    bool all = entry == CUDASIM_CALL_cuCtxSynchronize; /* it would wait for captured streams, in every mode */
+    const bool waits = entry == CUDASIM_CALL_cuCtxSynchronize;
 
-    if (!atomic_load(&capture_count) || (!all && !may_be_unsafe(entry)))
+    if (!atomic_load(&capture_count) || (!waits && !may_be_unsafe(entry)))
         return CUDA_SUCCESS;
     cudasim_lock();
-    CUresult result = unsafe_call(all);
+    CUresult result = waits ? wait_for_context() : unsafe_call();
     cudasim_unlock();
     return result;
 }
 
 CUresult cudasim_capture_allows_in_order(CUstream stream)
 {
-    return stream->capture ? CUDA_SUCCESS : unsafe_call(false);
+    return stream->capture ? CUDA_SUCCESS : unsafe_call();
 }
 
 bool cudasim_capture_breaks(CUcontext context)
@@ -187,8 +205,10 @@ CUresult cudasim_capture_record(CUstream stream, CUevent event)
 
 CUresult cudasim_capture_wait(CUstream stream, CUevent event)
 {
-    if (!event->capture)
+    if (!event->capture) {
+        stream->capture->invalid = true; /* asked on an H200 */
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    }
     if (event->capture->over)
         return CUDA_ERROR_CAPTURED_EVENT;
     if (stream->capture && stream->capture != event->capture)
