@@ -15,6 +15,8 @@
 #include "cuda/devices.h"
 #include "cuda/driver.h"
 #include "cuda/managed_context.h"
+#include "cuda/streams.h"
+#include "cuda/uses.h"
 #include "hooks/reclaim.h"
 #include "hooks/requests.h"
 #include "memory/blocks.h"
@@ -149,6 +151,44 @@ static void end_if_unused(struct memory *m)
     forget(m);
 }
 
+/* The longest wait for the program's streams, where a capture allows no wait for the device. */
+#define PATIENCE_NS 10000000000u
+
+/*
+ * Waits for all the program's work. During a capture no wait for the device is possible. Then the
+ * streams' events tell when the work from before the capture is over.
+ */
+static CUresult wait_for_program(void)
+{
+    struct ps_uses all = {.count = 0};
+    int r = ps_managed_context_wait();
+
+    if (r != -EBUSY)
+        return result_of(r);
+    ps_stream_settle(NULL);
+    r = ps_uses_note_all_streams(&all) ? ps_uses_host_wait_for_queued(&all, PATIENCE_NS) : -EBUSY;
+    return r ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+}
+
+/*
+ * Two clocks: all work of the program is over. The host waits for the copy, which has a stream of
+ * its own: the legacy stream may be barred by a capture. Returns CUDA_ERROR_UNKNOWN if the copy may
+ * still run.
+ */
+static CUresult copy_now(CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
+    CUstream stream;
+    CUresult result = ps_cu.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = ps_cu.cuMemcpyAsync(to, from, bytes, stream);
+    if (ps_stream_host_wait(stream))
+        return CUDA_ERROR_UNKNOWN;
+    ps_cu.cuStreamDestroy(stream);
+    return result;
+}
+
 /*
  * Copies the bytes of spans to the memory of CUDA's that takes their place. First waits for all the
  * program's work, because no stream of the program orders this copy.
@@ -156,7 +196,7 @@ static void end_if_unused(struct memory *m)
 static CUresult copy_to(CUmemGenericAllocationHandle real, const struct memory *m)
 {
     CUdeviceptr there = 0;
-    CUresult result = ps_cu.cuCtxSynchronize();
+    CUresult result = wait_for_program();
     size_t count = 0, room = m->bytes / ps_reservation.granularity + 1;
     struct ps_span **held = calloc(room, sizeof(struct ps_span *));
 
@@ -174,15 +214,11 @@ static CUresult copy_to(CUmemGenericAllocationHandle real, const struct memory *
     ps_residency_settle(held, count, true);
     result = result_of(ps_handle_map(there, m->bytes, real));
     if (result == CUDA_SUCCESS) {
-        /*
-         * Two clocks: all work on the device is over. The host waits for the copy; after that
-         * nothing reads the spans.
-         */
-        result = ps_cu.cuMemcpyAsync(there, m->address, m->bytes, CU_STREAM_LEGACY);
-        if (ps_stream_host_wait(CU_STREAM_LEGACY)) {
+        result = copy_now(there, m->address, m->bytes);
+        if (result == CUDA_ERROR_UNKNOWN) {
             free(held);
             /* The copy may still run: spans, pages and addresses stay as they are for good. */
-            return CUDA_ERROR_UNKNOWN;
+            return result;
         }
         ps_pages_unmap(there, m->bytes);
     }

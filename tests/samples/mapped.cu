@@ -22,6 +22,7 @@
  *   twice      a handle is mapped at two addresses at once
  *   part       a handle's halves
  *   export     handles are exported as file descriptors, imported and mapped a second time
+ *   export-beside  the same, while another thread captures a graph
  *   threads    two threads make and free tensors
  *   full       tensors are made until there is no memory, twice
  *   asks       the driver's answers about mapped addresses and handles
@@ -104,6 +105,7 @@ static const struct {
     void (*run)(void);
 } cases[] = {{"moves", case_moves},        {"swaps", case_swaps}, {"range", case_range},   {"lengths", case_lengths},
              {"twice", case_twice},        {"part", case_part},   {"export", case_export}, {"threads", case_threads},
+             {"export-beside", case_export_beside},
              {"full", case_full},          {"asks", case_asks},   {"errors", case_errors}, {"hint", case_hint},
              {"multicast", case_multicast}};
 

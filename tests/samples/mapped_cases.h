@@ -337,6 +337,54 @@ static void case_export(void)
     free_tensors();
 }
 
+/*
+ * Handles are exported while another thread captures, in a mode that forbids nothing to this one.
+ * Penstock then copies bytes. The capture must not notice, whichever kind of stream it is of.
+ */
+static void case_export_beside(void)
+{
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+
+    new_tensors(1);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct tensor second = tensors[i];
+        const struct tensor other = tensors[i + 4];
+        cudaStream_t captured;
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t executable = nullptr;
+        int descriptor = -1;
+
+        CHECK(cudaStreamCreateWithFlags(&captured, i % 2 == 0 ? cudaStreamNonBlocking : cudaStreamDefault));
+        fill(&tensors[i], 70 + i);
+        CHECK(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal));
+        LAUNCH(captured, other.count, fill_words, other.words, 80 + i, 0, other.count);
+        std::thread([&] {
+            CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+            descriptor = exported(tensors[i].handle);
+        }).join();
+        const cudaError_t result = cudaStreamEndCapture(captured, &graph);
+        expect(result == cudaSuccess, "a capture beside an export: %s", cudaGetErrorName(result));
+        second.handle = imported_from(descriptor);
+        close(descriptor);
+        map_at(&second, new_range(second.bytes));
+        expect_tensor(&second, 70 + i, "exported beside a capture");
+        free_tensor(&second);
+        if (result == cudaSuccess) {
+            CHECK(cudaGraphInstantiate(&executable, graph, 0));
+            CHECK(cudaGraphLaunch(executable, captured));
+            CHECK(cudaStreamSynchronize(captured));
+            expect_tensor(&other, 80 + i, "filled by the graph");
+            CHECK(cudaGraphExecDestroy(executable));
+            CHECK(cudaGraphDestroy(graph));
+        }
+        CHECK(cudaStreamDestroy(captured));
+        fill(&tensors[i], 1 + i);
+        fill(&other, 1 + i + 4);
+    }
+    expect_tensors(1, "in the end");
+    free_tensors();
+}
+
 /* ---- threads and limits ---- */
 
 static void thread_of_tensors(uint32_t salt)

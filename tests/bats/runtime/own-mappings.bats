@@ -187,6 +187,17 @@ under_budgets() {
     done
 }
 
+@test "a handle that is exported while another thread captures leaves the capture valid" {
+    local percent
+    for percent in 70 40; do
+        plainly mapped 0 export-beside
+        managed $percent -- mapped 0 export-beside
+        as_plain
+        sound untouched
+        counted evictions
+    done
+}
+
 @test "queries of addresses and handles, and wrong calls, are answered as without Penstock" {
     local word
     for word in errors hint part asks; do
