@@ -111,6 +111,69 @@ void ps_capture_was_joined(void)
     let_record();
 }
 
+/* ---- captures that nothing counted ---- */
+
+#define UNCOUNTED_MAX 64u
+
+/* Streams that still exist, on which the program has begun captures before they were counted. */
+static pthread_mutex_t uncounted_lock = PTHREAD_MUTEX_INITIALIZER;
+static CUstream uncounted[UNCOUNTED_MAX];
+static unsigned uncounted_count;
+
+void ps_capture_begins_uncounted(CUstream stream)
+{
+    unsigned i = 0;
+
+    if (!stream || stream == CU_STREAM_PER_THREAD)
+        return; /* only its own thread could ask about it */
+    pthread_mutex_lock(&uncounted_lock);
+    while (i < uncounted_count && uncounted[i] != stream)
+        i++;
+    if (i == uncounted_count && i < UNCOUNTED_MAX)
+        uncounted[uncounted_count++] = stream;
+    pthread_mutex_unlock(&uncounted_lock);
+}
+
+void ps_capture_uncounted_goes(CUstream stream)
+{
+    pthread_mutex_lock(&uncounted_lock);
+    for (unsigned i = uncounted_count; i-- > 0;)
+        if (!stream || uncounted[i] == stream)
+            uncounted[i] = uncounted[--uncounted_count];
+    pthread_mutex_unlock(&uncounted_lock);
+}
+
+static bool is_captured(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return ps_cu.cuStreamIsCapturing && ps_cu.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* A thread that begins a capture on the stream now holds its records until it has counted it. */
+static void count_if_captured(struct ps_stream *s)
+{
+    ps_stream_hold_records(s);
+    if (is_captured(s->handle) && !atomic_exchange(&s->captured_from, true))
+        atomic_fetch_add(&ps_captures, 1);
+    ps_stream_let_record(s);
+    if (atomic_load(&s->captured_from) && !is_captured(s->handle)) /* another thread has just ended it */
+        ps_capture_ended_with(s);
+}
+
+void ps_capture_count(void)
+{
+    pthread_mutex_lock(&uncounted_lock);
+    for (unsigned i = 0; i < uncounted_count; i++) {
+        struct ps_stream *s = is_captured(uncounted[i]) ? ps_stream_find(uncounted[i], false) : NULL;
+        if (s && s->index < PS_STREAMS_MAX)
+            count_if_captured(s);
+    }
+    uncounted_count = 0;
+    pthread_mutex_unlock(&uncounted_lock);
+}
+
 /* ---- frees ---- */
 
 #define FREES_MAX 64u

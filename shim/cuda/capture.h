@@ -30,6 +30,21 @@ void ps_capture_begins(CUstream stream, bool per_thread_default);
 void ps_capture_began(bool succeeded);
 
 /*
+ * Called before the program begins a capture on a stream while launches are not traced yet. Nothing
+ * counts such a capture until ps_capture_count. A per-thread default stream's is never counted.
+ */
+void ps_capture_begins_uncounted(CUstream stream);
+
+/* Called before the program destroys the stream, or with NULL before a context ends. */
+void ps_capture_uncounted_goes(CUstream stream);
+
+/*
+ * Counts the captures that began uncounted and still go on. Called once launches are traced, so
+ * that their ends are seen.
+ */
+void ps_capture_count(void);
+
+/*
  * Called before the program's stream waits for an event. The stream joins a capture if the event
  * belongs to one. While a capture is under way, Penstock records nothing on the stream until
  * ps_capture_was_joined.

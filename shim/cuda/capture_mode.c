@@ -22,7 +22,8 @@ static bool exchange(CUstreamCaptureMode *mode)
         result = ps_cu.cuThreadExchangeStreamCaptureMode(mode);
     if (result == CUDA_SUCCESS)
         return true;
-    if (ps_cuda_has_ended(result) || ps_cuda_is_fault(result)) /* then no capture goes on */
+    /* Then no capture goes on. */
+    if (ps_cuda_has_ended(result) || ps_cuda_is_fault(result) || result == CUDA_ERROR_NOT_INITIALIZED)
         return false;
     ps_log_warn_once(PROCESS, "the driver refuses a capture mode in which other calls are allowed: the driver may "
                               "refuse a capture of the program's; see `penstock doctor`");

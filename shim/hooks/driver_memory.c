@@ -312,6 +312,9 @@ PS_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     __typeof__(&cuDevicePrimaryCtxRelease_v2) real_function = REAL(cuDevicePrimaryCtxRelease_v2);
     bool was_ours;
     const CUcontext primary = primary_of(device, &was_ours);
+
+    if (!ps_process_has_begun())
+        ps_capture_uncounted_goes(NULL); /* this may be the last release */
     CUresult result = real_function ? real_function(device) : CUDA_ERROR_NOT_INITIALIZED;
 
     if (primary && result == CUDA_SUCCESS && !ps_devices_primary_is_there(device)) {

@@ -151,22 +151,19 @@ static void end_if_unused(struct memory *m)
     forget(m);
 }
 
-/* The longest wait for the program's streams, where a capture allows no wait for the device. */
-#define PATIENCE_NS 10000000000u
-
 /*
  * Waits for all the program's work. During a capture no wait for the device is possible. Then the
  * streams' events tell when the work from before the capture is over.
  */
 static CUresult wait_for_program(void)
 {
+    const uint64_t ten_seconds = 10000000000u;
     struct ps_uses all = {.count = 0};
     int r = ps_managed_context_wait();
-
     if (r != -EBUSY)
         return result_of(r);
     ps_stream_settle(NULL);
-    r = ps_uses_note_all_streams(&all) ? ps_uses_host_wait_for_queued(&all, PATIENCE_NS) : -EBUSY;
+    r = ps_uses_note_all_streams(&all) ? ps_uses_host_wait_for_queued(&all, ten_seconds) : -EBUSY;
     return r ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 

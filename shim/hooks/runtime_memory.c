@@ -272,6 +272,7 @@ PS_EXPORT cudaError_t cudaDeviceReset(void)
 {
     int device = 0;
 
+    ps_capture_uncounted_goes(NULL);
     if (ps_process_has_begun() && ps_real_cudart()->cudaGetDevice(&device) == cudaSuccess) {
         ps_inside++;
         const CUcontext primary = ps_devices_primary(device);

@@ -9,8 +9,8 @@
 
 /*
  * Forgets the layouts of kernels, the variables of modules and the events of looks. Call it before
- * the context's end, or behind it where the end is known only then. NULL: nothing. Any thread,
- * inside Penstock.
+ * the context's end, or behind it where the end is known only then. Any thread, inside Penstock.
+ * NULL: a context that was never used with Penstock.
  */
 void ps_kernels_context_ends(CUcontext context);
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/state.h"
+#include "cuda/capture.h"
 #include "cuda/capture_mode.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
@@ -52,6 +53,8 @@ static int start_source(const char **why)
     ps_capture_mode_leave();
     int hooks = chosen->tracer == PS_TRACER_CUPTI ? -ENOTSUP : ps_source_hooks_start(tries_cupti ? &why_not : why);
 
+    if (!cupti || !hooks)
+        ps_capture_count();
     if (!cupti) {
         *why = NULL;
         atomic_store(&source, "cupti");

@@ -144,6 +144,45 @@ static void case_graph_beside(void)
     check_and_free_spans(&set, "after captures beside another thread's launches");
 }
 
+/*
+ * The program begins a capture before it has any memory that Penstock manages. Its first spans come
+ * during the capture, and the captured kernels name them when they may be away.
+ */
+static void case_graph_early(void)
+{
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaStream_t captured = new_stream();
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable;
+    uint32_t *managed;
+
+    CHECK(cudaMallocManaged(&managed, 4096));
+    LAUNCH(captured, 1, add_to_words, managed, 0, 1); /* so that no kernel is loaded during the capture */
+    LAUNCH(captured, 1, fill_words, managed, 1, 0, 1);
+    CHECK(cudaStreamSynchronize(captured));
+    CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+    CHECK_OR_SKIP(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal));
+    LAUNCH(captured, 1, add_to_words, managed, 0, 1);
+    struct span_set set = new_span_set();
+    for (size_t i = 0; i < 2 * span_count; i++)
+        LAUNCH(set.stream, span_words(), add_to_words, set.span[i % span_count], 0, span_words());
+    CHECK(cudaStreamSynchronize(set.stream));
+    for (size_t i = 0; i < span_count; i++)
+        LAUNCH(captured, span_words(), add_to_words, set.span[i], 1, span_words());
+    const cudaError_t result = cudaStreamEndCapture(captured, &graph);
+    REQUIRE(result == cudaSuccess, "a capture that began before the first span: %s", cudaGetErrorName(result));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK(cudaGraphLaunch(executable, captured));
+    CHECK(cudaStreamSynchronize(captured));
+    for (size_t i = 0; i < span_count; i++)
+        LAUNCH(set.stream, span_words(), add_to_words, set.span[i], UINT32_MAX, span_words());
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+    CHECK(cudaFree(managed));
+    check_and_free_spans(&set, "named in a capture that began before them");
+}
+
 static void case_fork(void)
 {
     struct span_set set = new_span_set();

@@ -260,6 +260,33 @@ END
     done < <(some_of 3 {20MiB,32MiB}:{host,unmap}:{cupti,hook})
 }
 
+@test "a capture that begins before the first allocation stays valid, and memory named in it is right" {
+    local budget guard tracer
+    while IFS=: read -r budget guard tracer; do
+        hostile graph-early PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
+        goes_on || { echo "under $budget, $guard, $tracer" >&2 && return 1; }
+        sound untouched
+        counted graph_launches
+    done < <(some_of 3 {0,10MiB,100MiB}:{host,unmap}:{cupti,hook})
+}
+
+@test "a call before cuInit says nothing about captures" {
+    requires sim cc
+    build_probe early "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
+int main(void)
+{
+    size_t left, total;
+
+    EXPECT(cuCtxSynchronize() == CUDA_ERROR_NOT_INITIALIZED);
+    EXPECT(cuMemGetInfo(&left, &total) == CUDA_ERROR_NOT_INITIALIZED);
+    return 0;
+}
+END_OF_C
+    run_probe early
+    [ "$status" -eq 0 ]
+    lacks "$output" "capture"
+}
+
 @test "a capture with hardly any memory waits for nothing" {
     local began=$SECONDS
     hostile graph PENSTOCK_BUDGET=5MiB
