@@ -135,7 +135,7 @@ static void take_candidate(struct ps_made_launch *l, struct ps_made_memory memor
     l->memory[l->memories++] = memory;
 }
 
-void ps_given_choose_memory(struct ps_made_call *call, uint64_t places)
+void ps_given_choose_memory(struct ps_made_call *call, uint64_t places, bool outside)
 {
     struct ps_made_launch *l = &call->launch;
 
@@ -143,7 +143,7 @@ void ps_given_choose_memory(struct ps_made_call *call, uint64_t places)
     for (unsigned i = 0; i < call->candidates; i++)
         if (!call->candidate[i].in_span)
             take_candidate(l, call->candidate[i], places);
-    for (unsigned i = 0; i < call->candidates; i++)
+    for (unsigned i = 0; i < call->candidates && !outside; i++)
         if (call->candidate[i].in_span)
             take_candidate(l, call->candidate[i], places);
 }

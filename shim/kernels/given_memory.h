@@ -43,9 +43,10 @@ bool ps_given_gather(struct ps_made_call *call, const struct ps_layout *layout, 
 
 /*
  * Of the candidates, keeps memory: of a maker (`places`, the bits of its tables, is not 0) that of
- * its tables, else what can be copied. Memory in spans comes last.
+ * its tables, else what can be copied. Memory in spans comes last, unless `outside`: then it is
+ * left out.
  */
-void ps_given_choose_memory(struct ps_made_call *call, uint64_t places);
+void ps_given_choose_memory(struct ps_made_call *call, uint64_t places, bool outside);
 
 /* Keeps only the memory in spans, or only the other memory. */
 void ps_given_keep_memory(struct ps_made_launch *l, bool in_spans);

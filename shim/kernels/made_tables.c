@@ -472,7 +472,7 @@ static bool made(struct ps_made_call *call, bool *is_over)
 
     if (!places)
         return false;
-    ps_given_choose_memory(call, places);
+    ps_given_choose_memory(call, places, false);
     pthread_mutex_lock(&lock);
     const struct kernel *k = find(call->launch.key);
     if (k)
@@ -500,9 +500,7 @@ bool ps_made_tables_in_graph(struct ps_made_launch *launch, CUfunction function,
 
     if (!gather(&call, function, layout, parameters, extra, &state))
         return false;
-    ps_given_choose_memory(&call, state == MAKER ? places_of(call.launch.key) : 0);
-    if (state != MAKER)
-        ps_given_keep_memory(&call.launch, false);
+    ps_given_choose_memory(&call, state == MAKER ? places_of(call.launch.key) : 0, state != MAKER);
     call.launch.in_graph = true;
     *launch = call.launch;
     return launch->memories;
@@ -560,7 +558,7 @@ void ps_made_tables_end(struct ps_made_call *call, CUstream stream, bool per_thr
     struct look *look = NULL;
 
     call->looks = false; /* the thread's end has nothing to do with it, when the stream may be gone */
-    ps_given_choose_memory(call, 0);
+    ps_given_choose_memory(call, 0, false);
     call->launch.number = launch_number();
     pthread_mutex_lock(&lock);
     struct kernel *k = find_or_add(call->launch.key);
