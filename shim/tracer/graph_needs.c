@@ -54,6 +54,13 @@ void ps_graph_needs_bytes(struct ps_graph_needs *needs, CUdeviceptr start, size_
     needs->range[needs->ranges++] = (struct ps_graph_range){start, bytes};
 }
 
+static int ascending(const void *a, const void *b)
+{
+    CUdeviceptr one = *(const CUdeviceptr *)a, other = *(const CUdeviceptr *)b;
+
+    return (one > other) - (one < other);
+}
+
 /*
  * Keeps one of each address, in the order of the first ones. Returns how many are left. Without
  * memory all are left, which costs only time. A graph that changes before each launch has thousands
@@ -114,6 +121,8 @@ static int by_order(const void *a, const void *b)
 void ps_graph_needs_sort(struct ps_graph_needs *needs)
 {
     needs->count = unique(needs->address, needs->count);
+    if (needs->count) /* so that each launch names its spans in the same order */
+        qsort(needs->address, needs->count, sizeof *needs->address, ascending);
     needs->words = unique(needs->word, needs->words);
     sort_ranges(needs);
     if (needs->copies)

@@ -69,7 +69,7 @@ void ps_graph_needs_empty(struct ps_graph_needs *needs);
 void ps_graph_needs_add(struct ps_graph_needs *needs, const struct ps_graph_needs *more);
 
 /*
- * Keeps one of each address, range and word, and puts the ranges and the copies into their order.
+ * Keeps one of each address, range and word. Puts all but the words into their order.
  */
 void ps_graph_needs_sort(struct ps_graph_needs *needs);
 

@@ -89,7 +89,7 @@ void ps_graph_captured_destroyed(CUgraph graph);
 
 /*
  * Calls `note_bytes` for what the graph's copies and fills touch. Then calls `note` once for each
- * unit of the reservation in which its other nodes touch memory, with an address in it,
+ * unit of the reservation in which its other nodes touch memory, with an address in it, ascending;
  * and for spans of the pointer tables that its kernels are given, as these tables are now. Returns
  * false if the graph is unknown. Both functions call nothing here.
  */
