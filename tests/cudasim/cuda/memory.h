@@ -142,8 +142,11 @@ void cudasim_pools_trim_to_thresholds(void);
  * Gives back all pooled bytes of one device that no allocation uses. Returns true when some were.
  */
 bool cudasim_pools_release_idle(int device);
+/* Returns the pool that the allocation comes from, or NULL. */
+CUmemoryPool cudasim_pool_of(const struct cudasim_range *range);
 /*
- * Frees a pooled allocation of an idle device at once. Returns false when the address is not one.
+ * Frees a pooled allocation at once, whether or not it is in use. Returns false when the address is
+ * not one.
  */
 bool cudasim_pool_free_now(uintptr_t address);
 

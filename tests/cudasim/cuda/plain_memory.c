@@ -217,7 +217,9 @@ CUresult cudasim_cuMemFree_v2(CUdeviceptr dptr)
     const struct cudasim_range *range = cudasim_range_find(base);
     bool ours = range && range->base == base && is_freed_here(range->kind);
     CUresult result = CUDA_ERROR_INVALID_VALUE;
-    if (ours) {
+    if (ours && range->kind == CUDASIM_RANGE_POOLED) {
+        result = CUDA_SUCCESS; /* it waits for nothing (asked on an H200) */
+    } else if (ours) {
         /* cuMemFree keeps its promise that everything issued before it is over. */
         result = cudasim_wait_context(context);
         range = cudasim_range_find(base); /* the lock was released meanwhile */

@@ -66,6 +66,9 @@ static CUresult answer(void *data, CUpointer_attribute attribute, const struct c
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         *(unsigned int *)data = range->kind == CUDASIM_RANGE_MANAGED;
         return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *(CUmemoryPool *)data = cudasim_pool_of(range);
+        return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:

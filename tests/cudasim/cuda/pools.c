@@ -419,6 +419,11 @@ CUresult cudasim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     return is_plain ? cudasim_cuMemFree_v2(dptr) : result;
 }
 
+CUmemoryPool cudasim_pool_of(const struct cudasim_range *range)
+{
+    return range->kind == CUDASIM_RANGE_POOLED ? ((struct cudasim_pool_block *)range->object)->pool : NULL;
+}
+
 bool cudasim_pool_free_now(uintptr_t address)
 {
     const struct cudasim_range *range = cudasim_range_find(address);

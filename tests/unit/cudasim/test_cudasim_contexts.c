@@ -1,4 +1,7 @@
-/* The simulated device: events of a whole context, and those that end with one. */
+/*
+ * The simulated device: events of a whole context, and those that end with one; what waits for a
+ * context, or for an event from outside, does to captures.
+ */
 #include "unit_device.h"
 #include "unit_words.h"
 
@@ -105,6 +108,57 @@ static void a_context_with_a_capture_is_not_recorded(void)
     EXPECT_OK(cuEventSynchronize(event));
 }
 
+static void a_wait_breaks_the_captures_of_its_own_context(void)
+{
+    open_device(&device);
+    CUcontext second, primary = current_context();
+    CUstream captured = new_stream(CU_STREAM_NON_BLOCKING);
+    CUgraph graph = NULL;
+    EXPECT_OK(cuCtxCreate(&second, NULL, 0, 0));
+    EXPECT_OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT_OK(cuCtxSynchronize());
+    EXPECT_OK(cuStreamEndCapture(captured, &graph));
+    EXPECT_OK(cuCtxSetCurrent(primary));
+    EXPECT_OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuCtxSynchronize());
+    EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(captured, &graph));
+    EXPECT_OK(cuCtxDestroy(second));
+}
+
+static void an_event_from_outside_breaks_a_capture(void)
+{
+    open_device(&device);
+    CUstream captured = new_stream(CU_STREAM_NON_BLOCKING), other = new_stream(CU_STREAM_NON_BLOCKING);
+    CUevent event = new_event();
+    CUgraph graph = NULL;
+    EXPECT_OK(cuEventRecord(event, other));
+    EXPECT_OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, cuStreamWaitEvent(captured, event, 0));
+    EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(captured, &graph));
+}
+
+/* The gate is shut meanwhile, so a wait would never end. */
+static void freeing_memory_of_a_pool_waits_for_nothing(void)
+{
+    open_device(&device);
+    CUdeviceptr plain = allocate(), pooled;
+    struct gate gate = new_gate();
+    CUstream held = new_stream(CU_STREAM_NON_BLOCKING), other = new_stream(CU_STREAM_NON_BLOCKING);
+    CUmemoryPool pool, of;
+    EXPECT_OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    EXPECT_OK(cuMemAllocAsync(&pooled, 4096, other));
+    EXPECT_OK(cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, pooled));
+    EXPECT(of == pool);
+    EXPECT_OK(cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, plain));
+    EXPECT(!of);
+    hold(held, &gate);
+    EXPECT_OK(cuMemFree(pooled));
+    EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(held));
+    open_gate(&gate);
+    EXPECT_OK(cuMemFree(plain));
+    EXPECT_OK(cuMemFreeHost(gate.word));
+}
+
 /* An event is its context's: its handle is refused when that has ended, and another's is not. */
 static void events_end_with_their_context(void)
 {
@@ -131,5 +185,8 @@ int main(void)
     RUN_CASE(a_wait_of_the_context_is_of_all_streams);
     RUN_CASE(a_context_with_a_capture_is_not_recorded);
     RUN_CASE(events_end_with_their_context);
+    RUN_CASE(a_wait_breaks_the_captures_of_its_own_context);
+    RUN_CASE(an_event_from_outside_breaks_a_capture);
+    RUN_CASE(freeing_memory_of_a_pool_waits_for_nothing);
     return expect_status();
 }
