@@ -22,6 +22,8 @@
 
 #include "hostile_makers.h"
 
+#include "hostile_undecided.h"
+
 static const struct hostile_case cases[] = {
     {"interior-free", case_interior_free, "cudaFree of addresses inside an allocation"},
     {"unknown-free", case_unknown_free, "cudaFree of addresses that were never allocated, and of null"},
@@ -73,6 +75,12 @@ static const struct hostile_case cases[] = {
     {"made-of-one", case_made_of_one, "the same, where the kernel is given one tensor, of one page"},
     {"made-by-nobody", case_made_by_nobody, "a kernel that reads a copied table, and is given one of its spans"},
     {"made-in-span", case_made_in_span, "the same, where the table lies in a span"},
+    {"made-after-failures", case_made_after_failures, "the same, where the kernel's first launches fail"},
+    {"made-anew", case_made_anew, "the same, where a second kernel writes the table anew"},
+    {"made-by-many", case_made_by_many, "the same, in a graph of thousands of such kernels"},
+    {"made-after-contexts", case_made_after_contexts, "the same, after contexts that came and went"},
+    {"made-by-threads", case_made_by_threads, "the same in threads, while contexts come and go"},
+    {"freed-untouched", case_freed_untouched, "memory freed on another stream while a kernel has it and leaves it alone"},
     {"table-disabled", case_table_disabled, "a graph's copy of a table that is disabled and enabled again"},
     {"green-streams", case_green_streams, "spans on streams of a green context, which then goes away"},
     {"green-current", case_green_current, "memory that a green context allocates and uses"},

@@ -36,6 +36,14 @@ setup() { helper_setup 60; requires sim samples jq; }
     done < <(printf "%s\n" made-{beside-capture,beside-copy,copied,in-graph,inside,in-pieces,in-span,behind-numbers,of-one,by-nobody}:{8MiB,12MiB}:{unmap,host})
 }
 
+@test "tables count while their kernels are learnt late, or learnt anew" {
+    local case budget guard
+    while IFS=: read -r case budget guard; do
+        hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_GRACE=0
+        { goes_on && sound untouched; } || { echo "$case under $budget, $guard" >&2 && return 1; }
+    done < <(printf "%s\n" made-{after-failures,anew,by-many,after-contexts,by-threads}:{8MiB,12MiB}:{unmap,host})
+}
+
 @test "structures of tables that kernels make, copy and use at random are right, in graphs and beside ending contexts" {
     local how seed
     for how in "" direct graphs contexts "graphs contexts" "mixed" "mixed graphs contexts"; do
