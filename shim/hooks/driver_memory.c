@@ -209,6 +209,8 @@ PS_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
     ps_request_forget_tables(address);
     if (is_span_to_free(address) && ps_request_free(address, NULL))
         return CUDA_SUCCESS;
+    if (ps_request_free_at_once_behind_looks(address))
+        return CUDA_SUCCESS;
     if (ps_request_free_small_at_once(address) == PS_SMALL_TWICE)
         return CUDA_ERROR_INVALID_VALUE;
     return real_function ? real_function(address) : CUDA_ERROR_NOT_INITIALIZED;
@@ -221,6 +223,8 @@ static CUresult free_async(free_async_fn real_function, bool per_thread_default,
     struct ps_stream *keeps = NULL;
 
     if (is_span_to_free_on(address, stream) && ps_request_free(address, ps_stream_find(stream, per_thread_default)))
+        return CUDA_SUCCESS;
+    if (ps_request_free_behind_looks(address, stream, per_thread_default))
         return CUDA_SUCCESS;
     switch (ps_request_context() ? ps_request_free_small(address, stream, per_thread_default, &keeps)
                                  : PS_SMALL_UNKNOWN) {

@@ -17,6 +17,7 @@
 #include "cuda/helper_thread.h"
 #include "cuda/managed_context.h"
 #include "cuda/streams.h"
+#include "kernels/made_tables.h"
 #include "kernels/pointer_tables.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
@@ -194,6 +195,45 @@ enum ps_small ps_request_free_small(CUdeviceptr address, CUstream stream, bool p
         return PS_SMALL_UNKNOWN;
     *on = keeps_on(stream, per_thread_default);
     return ps_small_free(address, *on);
+}
+
+/* Returns whether a look under way reads the memory, and Penstock can free it behind that. */
+static bool is_read(CUdeviceptr address, CUstream stream)
+{
+    return ps_process_is_managing() && ps_process_enter_device() && ps_made_tables_are_read(address, stream) &&
+           ps_small_free(address, NULL) != PS_SMALL_TWICE;
+}
+
+static bool are_looks(void)
+{
+    return !ps_inside && atomic_load_explicit(&ps_made_looks, memory_order_relaxed);
+}
+
+bool ps_request_free_behind_looks(CUdeviceptr address, CUstream stream, bool per_thread_default)
+{
+    if (!are_looks() || ps_capture_has(stream, per_thread_default))
+        return false;
+    if (!stream && per_thread_default)
+        stream = CU_STREAM_PER_THREAD;
+    ps_inside++;
+    const bool is_freed =
+        is_read(address, stream) && ps_made_tables_free(address, ps_stream_find(stream, per_thread_default));
+    ps_inside--;
+    return is_freed;
+}
+
+bool ps_request_free_at_once_behind_looks(CUdeviceptr address)
+{
+    CUmemoryPool pool = NULL;
+
+    if (!are_looks())
+        return false;
+    ps_inside++;
+    const bool is_freed =
+        ps_cu.cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address) == CUDA_SUCCESS && pool &&
+        is_read(address, NULL) && ps_made_tables_free(address, NULL);
+    ps_inside--;
+    return is_freed;
 }
 
 bool ps_request_is_captured_unseen(CUstream stream, bool per_thread_default)

@@ -108,6 +108,18 @@ struct ps_stream *ps_request_small_on(size_t bytes, bool current, CUstream strea
 enum ps_small ps_request_free_small(CUdeviceptr address, CUstream stream, bool per_thread_default,
                                     struct ps_stream **on);
 
+/*
+ * The program frees memory on a stream, while Penstock reads it on another one (made_tables.h).
+ * Frees it then behind that, and returns true. Cheap while nothing is read.
+ */
+bool ps_request_free_behind_looks(CUdeviceptr address, CUstream stream, bool per_thread_default);
+
+/*
+ * The same for a free in no stream's order. The driver then waits for nothing if the memory comes
+ * from a pool (asked on an H200), and for the device otherwise.
+ */
+bool ps_request_free_at_once_behind_looks(CUdeviceptr address);
+
 /* Like ps_request_free_small, in no stream's order: nothing is kept. */
 enum ps_small ps_request_free_small_at_once(CUdeviceptr address);
 

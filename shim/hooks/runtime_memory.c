@@ -231,6 +231,8 @@ PS_EXPORT cudaError_t cudaFree(void *address)
     ps_request_forget_tables((CUdeviceptr)address);
     if (ps_address_is_a_spans((CUdeviceptr)address) && free_span(address, NULL))
         return cudaSuccess;
+    if (ps_request_free_at_once_behind_looks((CUdeviceptr)address))
+        return cudaSuccess;
     return ps_real_cudart()->cudaFree(ps_request_free_small_at_once((CUdeviceptr)address) == PS_SMALL_TWICE ? NOWHERE
                                                                                                             : address);
 }
@@ -242,6 +244,9 @@ static cudaError_t free_async(cudaError_t (*real)(void *, cudaStream_t), void *a
 
     if (ps_address_is_a_spans((CUdeviceptr)address) && free_span(address, ps_stream_find(stream, per_thread_default)))
         return cudaSuccess;
+    if (ps_graph_memory_freed((CUdeviceptr)address, stream, per_thread_default) ||
+        ps_request_free_behind_looks((CUdeviceptr)address, stream, per_thread_default))
+        return cudaSuccess;
     switch (ps_request_free_small((CUdeviceptr)address, stream, per_thread_default, &keeps)) {
     case PS_SMALL_KEPT:
         for (CUdeviceptr excess; (excess = ps_small_excess(keeps));)
@@ -252,8 +257,6 @@ static cudaError_t free_async(cudaError_t (*real)(void *, cudaStream_t), void *a
     case PS_SMALL_UNKNOWN:
         break;
     }
-    if (ps_graph_memory_freed((CUdeviceptr)address, stream, per_thread_default))
-        return cudaSuccess;
     ps_capture_freed_on(stream, per_thread_default);
     return real(address, stream);
 }

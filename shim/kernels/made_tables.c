@@ -11,6 +11,8 @@
 #include "cuda/driver.h"
 #include "cuda/green_contexts.h"
 #include "cuda/managed_context.h"
+#include "cuda/streams.h"
+#include "cuda/uses.h"
 #include "kernels/given_memory.h"
 #include "kernels/launch_tables.h"
 #include "kernels/pointer_tables.h"
@@ -48,6 +50,7 @@ struct look {
     bool queued; /* its copies are queued; `done` is the event behind them */
     CUevent done;
     CUcontext context; /* of `done`, which only streams of this context can record; NULL without it */
+    CUstream stream;   /* where its copies are queued */
     struct kernel *kernel;
     struct ps_made_launch launch;
     uint64_t number; /* of the launch in launch_tables.h; 0: it is not there */
@@ -55,7 +58,7 @@ struct look {
 
 /*
  * The locks of pointer_tables.c and launch_tables.c are taken with it held. Driver calls are made
- * with it held once, to register the copies' memory.
+ * with it held to register the copies' memory, and to let a free come behind a look.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kernel kernels[KERNELS];
@@ -420,6 +423,7 @@ static bool queue_look(struct look *look, CUstream stream)
     const struct ps_made_launch *l = &look->launch;
     CUresult r = make_event(look);
 
+    look->stream = stream;
     for (unsigned i = 0; r == CUDA_SUCCESS && i < l->memories; i++) {
         r = ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)piece_of(look, i), l->memory[i].address, l->memory[i].bytes,
                                 stream);
@@ -429,6 +433,68 @@ static bool queue_look(struct look *look, CUstream stream)
     if (r == CUDA_SUCCESS)
         r = ps_cu.cuEventRecord(look->done, stream);
     return r == CUDA_SUCCESS;
+}
+
+/* ---- memory that is freed while it is looked at ---- */
+
+/* Returns whether the look reads the memory, elsewhere than on that stream. [lock] */
+static bool reads(const struct look *look, CUdeviceptr start, size_t bytes, CUstream stream)
+{
+    bool is = false;
+
+    if (!look->queued || (look->stream == stream && stream && stream != CU_STREAM_PER_THREAD))
+        return false;
+    for (unsigned i = 0; i < look->launch.memories; i++)
+        is |= look->launch.memory[i].address - start < bytes;
+    return is;
+}
+
+bool ps_made_tables_are_read(CUdeviceptr address, CUstream stream)
+{
+    CUdeviceptr start = 0;
+    size_t bytes = 0;
+    bool are = false;
+
+    if (ps_cu.cuMemGetAddressRange(&start, &bytes, address) != CUDA_SUCCESS || start != address)
+        return false;
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < LOOKS; i++)
+        are |= reads(&looks[i], start, bytes, stream);
+    pthread_mutex_unlock(&lock);
+    return are;
+}
+
+/* Makes the stream wait for the looks under way. Returns false on an error. */
+static bool comes_after_looks(CUstream stream)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < LOOKS && result == CUDA_SUCCESS; i++)
+        if (looks[i].queued)
+            result = ps_cu.cuStreamWaitEvent(stream, looks[i].done, 0);
+    pthread_mutex_unlock(&lock);
+    return result == CUDA_SUCCESS;
+}
+
+bool ps_made_tables_free(CUdeviceptr address, struct ps_stream *stream)
+{
+    struct ps_managed_context managed = ps_managed_context_enter();
+    struct ps_uses before = {.count = 0};
+    CUstream own = NULL;
+    bool is_freed = false;
+
+    if (stream) {
+        ps_stream_settle(stream);
+        ps_uses_note(&before, stream);
+    }
+    if (ps_cu.cuMemFreeAsync && ps_cu.cuStreamCreateWithPriority(&own, CU_STREAM_NON_BLOCKING, 0) == CUDA_SUCCESS) {
+        is_freed = !ps_uses_stream_wait(&before, own) && comes_after_looks(own) &&
+                   ps_cu.cuMemFreeAsync(address, own) == CUDA_SUCCESS;
+        ps_cu.cuStreamDestroy(own);
+    }
+    ps_managed_context_leave(managed);
+    return is_freed;
 }
 
 /* ---- launches ---- */

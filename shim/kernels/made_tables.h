@@ -26,9 +26,9 @@
  * `host` their spans are found in their slots, and `penstock verify` names them.
  *
  * Two clocks: the copy stands behind the launch on the program's stream. Later writes to that
- * memory and its free stand there too. So the copy reads memory that the program still has. The
- * host asks now and then whether the copy is over, and waits for nothing. Relations are in host
- * order.
+ * memory stand there too. Its free may stand elsewhere, if the kernel does not touch the memory. It
+ * then comes behind the copy, on a stream of its own. The host asks now and then whether the copy
+ * is over, and waits for nothing. Relations are in host order.
  *
  * Threads: any, inside Penstock, without the registry lock unless a function says otherwise.
  */
@@ -72,6 +72,19 @@ void ps_made_tables_end(struct ps_made_call *call, CUstream stream, bool per_thr
 bool ps_made_tables_in_graph(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
                              void **parameters, void **extra);
 void ps_made_tables_run(struct ps_made_launch *launch);
+
+/*
+ * Returns whether a look under way reads the allocation that begins there, on a stream other than
+ * this one. The program may free it in the order of this one. Asked only while there are looks.
+ */
+bool ps_made_tables_are_read(CUdeviceptr address, CUstream stream);
+
+/*
+ * Frees the program's memory behind the looks under way, and in the stream's order (NULL: in none).
+ * No stream of the program waits. Returns false if the real function must free it.
+ */
+struct ps_stream;
+bool ps_made_tables_free(CUdeviceptr address, struct ps_stream *stream);
 
 /*
  * The program's context ends, and the events of its looks with it. Called before its end begins,

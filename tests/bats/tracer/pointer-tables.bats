@@ -44,6 +44,14 @@ setup() { helper_setup 60; requires sim samples jq; }
     done < <(printf "%s\n" made-{after-failures,anew,by-many,after-contexts,by-threads}:{8MiB,12MiB}:{unmap,host})
 }
 
+@test "memory that a kernel is given may be freed on another stream while the kernel waits, and leaves it alone" {
+    local budget guard
+    while IFS=: read -r budget guard; do
+        hostile freed-untouched PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard
+        { goes_on && sound untouched; } || { echo "under $budget, $guard" >&2 && return 1; }
+    done < <(printf "%s\n" {8MiB,12MiB}:{unmap,host})
+}
+
 @test "structures of tables that kernels make, copy and use at random are right, in graphs and beside ending contexts" {
     local how seed
     for how in "" direct graphs contexts "graphs contexts" "mixed" "mixed graphs contexts"; do
