@@ -203,7 +203,7 @@ static void make_in_thread(uint32_t number, std::atomic<unsigned> *running)
     for (auto &each : t.table)
         CHECK(cudaMallocAsync(&each, TABLE_WORDS * sizeof(*each), t.stream));
     CHECK(cudaMallocAsync(&t.copy, TABLE_WORDS * sizeof(*t.copy), t.stream));
-    for (size_t turn = 0; turn < 150; turn++)
+    for (size_t turn = 0; turn < 30; turn++)
         make_copy_and_read(&t, number);
     for (auto &each : t.table)
         CHECK(cudaFreeAsync(each, t.stream));
