@@ -5,6 +5,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "cuda/capture.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
 #include "kernels/kernel_words.h"
@@ -269,10 +270,14 @@ size_t ps_verify_unmap_idle(const struct ps_verify_task *task, uint32_t grace, C
 {
     /*
      * Two clocks: the host waits for the device, so that no queued work still uses spans that lose
-     * their addresses.
+     * their addresses. Another thread's capture begins before that wait or after it.
      */
     unmapped_count = also_count = 0;
-    if (ps_cu.cuCtxSynchronize() != CUDA_SUCCESS)
+    if (!ps_capture_keep_out())
+        return 0;
+    const CUresult result = ps_cu.cuCtxSynchronize();
+    ps_capture_let_in();
+    if (result != CUDA_SUCCESS)
         return 0;
     choose(task, grace);
     look(function, parameters, extra);
