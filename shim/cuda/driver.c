@@ -10,7 +10,7 @@
 #include "base/real_dlsym.h"
 #include "cuda/capture_mode.h"
 
-struct ps_real_cuda ps_cu;
+struct ps_real_cuda ps_cu, ps_cu_as_is;
 
 static void *library;
 static int load_result;
@@ -18,12 +18,11 @@ static pthread_once_t loaded = PTHREAD_ONCE_INIT;
 
 /* In front of each call that a capture may forbid: the calling thread is relaxed in time. */
 #define PS_UNSAFE(name, parameters, arguments)                                                                         \
-    static __typeof__(&(name)) real_##name;                                                                            \
     static CUresult CUDAAPI relaxed_##name parameters                                                                  \
     {                                                                                                                  \
         ps_capture_mode_enter();                                                                                       \
         ps_capture_mode_relax();                                                                                       \
-        const CUresult result = real_##name arguments;                                                                 \
+        const CUresult result = ps_cu_as_is.name arguments;                                                            \
         ps_capture_mode_leave();                                                                                       \
         return result;                                                                                                 \
     }
@@ -32,9 +31,9 @@ static pthread_once_t loaded = PTHREAD_ONCE_INIT;
 
 static void relax_unsafe_calls(void)
 {
+    ps_cu_as_is = ps_cu;
 #define PS_UNSAFE(name, parameters, arguments)                                                                         \
-    real_##name = ps_cu.name;                                                                                          \
-    if (real_##name)                                                                                                   \
+    if (ps_cu.name)                                                                                                    \
         ps_cu.name = relaxed_##name;
 #include "cuda/unsafe_calls.def"
 #undef PS_UNSAFE

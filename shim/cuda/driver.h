@@ -99,6 +99,12 @@ struct ps_real_cuda {
 extern struct ps_real_cuda ps_cu;
 
 /*
+ * The driver's functions without capture_mode.h's in front of them, for calls of the program that
+ * are passed on: a capture forbids them as it does without Penstock.
+ */
+extern struct ps_real_cuda ps_cu_as_is;
+
+/*
  * Opens libcuda.so.1 and fills ps_cu. Returns 0, -ENOENT without a driver, or -ENOSYS if it lacks a
  * needed entry point. Thread-safe; the result is cached.
  */

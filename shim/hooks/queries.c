@@ -65,7 +65,7 @@ PS_EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
     if (ps_real_cuda_load())
         return CUDA_ERROR_NOT_INITIALIZED;
-    CUresult r = ps_cu.cuMemGetInfo(free_bytes, total);
+    CUresult r = ps_cu_as_is.cuMemGetInfo(free_bytes, total);
 
     if (r == CUDA_SUCCESS)
         within_budget(free_bytes, total);
@@ -122,7 +122,7 @@ PS_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute 
 {
     if (ps_real_cuda_load() || !ps_cu.cuMemPoolGetAttribute)
         return CUDA_ERROR_NOT_INITIALIZED;
-    CUresult r = ps_cu.cuMemPoolGetAttribute(pool, attribute, value);
+    CUresult r = ps_cu_as_is.cuMemPoolGetAttribute(pool, attribute, value);
 
     if (r == CUDA_SUCCESS)
         add_spans(pool, attribute, value);
@@ -163,7 +163,7 @@ PS_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute 
 {
     if (ps_real_cuda_load() || !ps_cu.cuMemPoolSetAttribute)
         return CUDA_ERROR_NOT_INITIALIZED;
-    CUresult r = ps_cu.cuMemPoolSetAttribute(pool, attribute, value);
+    CUresult r = ps_cu_as_is.cuMemPoolSetAttribute(pool, attribute, value);
 
     if (r == CUDA_SUCCESS)
         attribute_set(pool, attribute);
@@ -183,7 +183,7 @@ PS_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes)
         return CUDA_ERROR_NOT_INITIALIZED;
     if (ps_request_enter_pool(pool))
         ps_reclaim_cached(bytes);
-    return ps_cu.cuMemPoolTrimTo(pool, bytes);
+    return ps_cu_as_is.cuMemPoolTrimTo(pool, bytes);
 }
 
 /*

@@ -115,7 +115,7 @@ PS_EXPORT CUresult cuCtxSynchronize(void)
     if (ps_real_cuda_load())
         return CUDA_ERROR_NOT_INITIALIZED;
     begin_wait_for_device(&wait, false); /* with a green context current, it waits for that one alone */
-    CUresult result = ps_cu.cuCtxSynchronize();
+    CUresult result = ps_cu_as_is.cuCtxSynchronize();
     end_wait_for_device(&wait, result == CUDA_SUCCESS);
     return result;
 }
@@ -144,7 +144,7 @@ PS_EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
     if (ps_real_cuda_load())
         return CUDA_ERROR_NOT_INITIALIZED;
     ps_streams_created(flags);
-    return ps_cu.cuStreamCreateWithPriority(stream, flags, 0); /* 0 is the default priority, as in cuda.h */
+    return ps_cu_as_is.cuStreamCreateWithPriority(stream, flags, 0); /* 0 is the default priority, as in cuda.h */
 }
 
 PS_EXPORT CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
@@ -152,7 +152,7 @@ PS_EXPORT CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int fla
     if (ps_real_cuda_load())
         return CUDA_ERROR_NOT_INITIALIZED;
     ps_streams_created(flags);
-    return ps_cu.cuStreamCreateWithPriority(stream, flags, priority);
+    return ps_cu_as_is.cuStreamCreateWithPriority(stream, flags, priority);
 }
 
 PS_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream)
@@ -195,7 +195,7 @@ PS_EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
     if (ps_real_cuda_load())
         return CUDA_ERROR_NOT_INITIALIZED;
     retire(stream);
-    return ps_cu.cuStreamDestroy(stream);
+    return ps_cu_as_is.cuStreamDestroy(stream);
 }
 
 /*

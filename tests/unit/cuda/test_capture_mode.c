@@ -160,6 +160,18 @@ static void so_does_one_beside_calls_that_stand_alone(void)
     }
 }
 
+/* A call of the program that is passed on is refused as it is without Penstock. */
+static void calls_that_are_passed_on_are_forbidden(void)
+{
+    CUevent event;
+
+    EXPECT(!ps_cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    begin_other();
+    EXPECT_INT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, ps_cu_as_is.cuEventQuery(event));
+    EXPECT_INT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, end_other());
+    EXPECT(!ps_cu.cuEventDestroy(event));
+}
+
 static void the_program_keeps_its_mode(void)
 {
     static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
@@ -226,6 +238,7 @@ int main(void)
         return 77;
     a_capture_that_begins_meanwhile_stays_valid();
     so_does_one_beside_calls_that_stand_alone();
+    calls_that_are_passed_on_are_forbidden();
     the_program_keeps_its_mode();
     modes_are_exchanged_only_where_needed();
     penstocks_own_threads_are_relaxed_for_good();
