@@ -143,7 +143,7 @@ void ps_capture_uncounted_goes(CUstream stream)
     pthread_mutex_unlock(&uncounted_lock);
 }
 
-static bool is_captured(CUstream stream)
+bool ps_capture_is_on(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -155,10 +155,10 @@ static bool is_captured(CUstream stream)
 static void count_if_captured(struct ps_stream *s)
 {
     ps_stream_hold_records(s);
-    if (is_captured(s->handle) && !atomic_exchange(&s->captured_from, true))
+    if (ps_capture_is_on(s->handle) && !atomic_exchange(&s->captured_from, true))
         atomic_fetch_add(&ps_captures, 1);
     ps_stream_let_record(s);
-    if (atomic_load(&s->captured_from) && !is_captured(s->handle)) /* another thread has just ended it */
+    if (atomic_load(&s->captured_from) && !ps_capture_is_on(s->handle)) /* another thread has just ended it */
         ps_capture_ended_with(s);
 }
 
@@ -166,7 +166,7 @@ void ps_capture_count(void)
 {
     pthread_mutex_lock(&uncounted_lock);
     for (unsigned i = 0; i < uncounted_count; i++) {
-        struct ps_stream *s = is_captured(uncounted[i]) ? ps_stream_find(uncounted[i], false) : NULL;
+        struct ps_stream *s = ps_capture_is_on(uncounted[i]) ? ps_stream_find(uncounted[i], false) : NULL;
         if (s && s->index < PS_STREAMS_MAX)
             count_if_captured(s);
     }

@@ -44,6 +44,9 @@ void ps_capture_uncounted_goes(CUstream stream);
  */
 void ps_capture_count(void);
 
+/* Asks the driver whether the stream is captured. Captures that are not counted count here, too. */
+bool ps_capture_is_on(CUstream stream);
+
 /*
  * Called before the program's stream waits for an event. The stream joins a capture if the event
  * belongs to one. While a capture is under way, Penstock records nothing on the stream until

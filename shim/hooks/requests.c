@@ -197,11 +197,12 @@ enum ps_small ps_request_free_small(CUdeviceptr address, CUstream stream, bool p
     return ps_small_free(address, *on);
 }
 
-/* Returns whether a look under way reads the memory, and Penstock can free it behind that. */
-static bool is_read(CUdeviceptr address, CUstream stream)
+/* Frees the memory if a look under way reads it elsewhere. `s`: the stream; NULL: in no order. */
+static bool free_behind_looks(CUdeviceptr address, CUstream stream, struct ps_stream *s)
 {
-    return ps_process_is_managing() && ps_process_enter_device() && ps_made_tables_are_read(address, stream) &&
-           ps_small_free(address, NULL) != PS_SMALL_TWICE;
+    if (!ps_process_is_managing() || !ps_process_enter_device() || !ps_made_tables_are_read(address, stream))
+        return false;
+    return ps_small_free(address, NULL) != PS_SMALL_TWICE && ps_made_tables_free(address, s);
 }
 
 static bool are_looks(void)
@@ -216,8 +217,7 @@ bool ps_request_free_behind_looks(CUdeviceptr address, CUstream stream, bool per
     if (!stream && per_thread_default)
         stream = CU_STREAM_PER_THREAD;
     ps_inside++;
-    const bool is_freed =
-        is_read(address, stream) && ps_made_tables_free(address, ps_stream_find(stream, per_thread_default));
+    const bool is_freed = free_behind_looks(address, stream, ps_stream_find(stream, per_thread_default));
     ps_inside--;
     return is_freed;
 }
@@ -231,20 +231,16 @@ bool ps_request_free_at_once_behind_looks(CUdeviceptr address)
     ps_inside++;
     const bool is_freed =
         ps_cu.cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address) == CUDA_SUCCESS && pool &&
-        is_read(address, NULL) && ps_made_tables_free(address, NULL);
+        free_behind_looks(address, NULL, NULL);
     ps_inside--;
     return is_freed;
 }
 
 bool ps_request_is_captured_unseen(CUstream stream, bool per_thread_default)
 {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-    if (ps_inside || ps_process_has_begun() || ps_real_cuda_load() || !ps_cu.cuStreamIsCapturing)
+    if (ps_inside || ps_process_has_begun() || ps_real_cuda_load())
         return false;
-    if (!stream && per_thread_default)
-        stream = CU_STREAM_PER_THREAD;
-    return ps_cu.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return ps_capture_is_on(!stream && per_thread_default ? CU_STREAM_PER_THREAD : stream);
 }
 
 bool ps_request_may_be_pooled(bool current, CUmemoryPool pool, const struct ps_stream *stream)

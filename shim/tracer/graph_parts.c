@@ -144,6 +144,15 @@ void ps_graph_part_replace(struct ps_graph_part *part, struct ps_graph_part foun
     *part = found;
 }
 
+bool ps_graph_part_has_makers(const struct ps_graph_part *part)
+{
+    bool has = part->needs.makers > 0;
+
+    for (size_t i = 0; i < part->nodes && !has; i++)
+        has = ps_graph_part_has_makers(&part->inner[i]);
+    return has;
+}
+
 void ps_graph_part_makes(struct ps_graph_part *part)
 {
     for (size_t i = 0; i < part->needs.makers; i++)

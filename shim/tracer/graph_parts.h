@@ -59,6 +59,9 @@ void ps_graph_part_disable(struct ps_graph_part *part, bool is_disabled);
  */
 void ps_graph_part_replace(struct ps_graph_part *part, struct ps_graph_part found);
 
+/* Returns whether the part, or a part in it, has kernels that may write tables. */
+bool ps_graph_part_has_makers(const struct ps_graph_part *part);
+
 /* The kernels of the part and of all parts in it are launched (ps_made_tables_run). */
 void ps_graph_part_makes(struct ps_graph_part *part);
 

@@ -25,7 +25,8 @@ struct graph {
     struct ps_graph_pins pins; /* empty unless launched_by_kernels */
     struct ps_graph_part whole;
     bool has_strangers;        /* a node was changed that is unknown: it may be another one's new name */
-    bool told;                 /* `all` is up to date */
+    bool told;                 /* `all` and `has_makers` are up to date */
+    bool has_makers;           /* kernels of `whole` may write tables */
     struct ps_graph_needs all; /* of `whole` and of all parts in it, in order, without makers */
 };
 
@@ -239,6 +240,7 @@ static void bring_up_to_date(struct graph *g)
     if (g->launched_by_kernels)
         ps_graph_needs_add_tables(&g->all);
     ps_graph_needs_sort(&g->all);
+    g->has_makers = ps_graph_part_has_makers(&g->whole);
     g->told = true;
 }
 
@@ -518,8 +520,8 @@ bool ps_graph_name(CUgraphExec executable, void (*note_bytes)(CUdeviceptr start,
 void ps_graph_makes(CUgraphExec executable)
 {
     pthread_mutex_lock(&lock);
-    struct graph *g = *place_in(executables, executable);
-    if (g)
+    struct graph *g = up_to_date(executable);
+    if (g && g->has_makers)
         ps_graph_part_makes(&g->whole);
     pthread_mutex_unlock(&lock);
 }
