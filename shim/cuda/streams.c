@@ -169,15 +169,24 @@ void ps_streams_created(unsigned flags)
         atomic_store(&may_block, true);
 }
 
-/* Covers streams created before set-up or by a call that is not hooked. */
+/*
+ * Covers streams created before set-up or by a call that is not hooked. The driver does not tell
+ * the flags of a captured stream: the question makes its capture invalid, in every mode (asked on
+ * an H200). So that stream may block.
+ */
 static void look_whether_blocking(CUstream handle)
 {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     unsigned flags = CU_STREAM_DEFAULT; /* a per-thread default stream has these */
 
     if (!handle || atomic_load_explicit(&may_block, memory_order_relaxed))
         return;
-    if (is_default(handle) || (ps_cu.cuStreamGetFlags && ps_cu.cuStreamGetFlags(handle, &flags) == CUDA_SUCCESS))
-        ps_streams_created(flags);
+    const bool may_ask = !is_default(handle) && ps_cu.cuStreamGetFlags && ps_cu.cuStreamIsCapturing &&
+                         ps_cu.cuStreamIsCapturing(handle, &status) == CUDA_SUCCESS &&
+                         status == CU_STREAM_CAPTURE_STATUS_NONE;
+    if (may_ask && ps_cu.cuStreamGetFlags(handle, &flags) != CUDA_SUCCESS)
+        return;
+    ps_streams_created(flags);
 }
 
 static struct ps_stream *begin(struct ps_stream *s, CUstream handle, CUcontext context, bool per_thread)

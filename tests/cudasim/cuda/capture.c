@@ -420,6 +420,23 @@ CUresult cudasim_capture_uses(CUstream stream)
     return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
+CUresult cudasim_capture_answers(CUstream stream)
+{
+    const CUresult result = cudasim_capture_uses(stream);
+    if (!stream->capture)
+        return result;
+    stream->capture->invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult cudasim_capture_awaits(CUevent event)
+{
+    if (!event->capture || event->capture->over)
+        return CUDA_SUCCESS;
+    event->capture->invalid = true;
+    return CUDA_ERROR_CAPTURED_EVENT;
+}
+
 CUresult cudasim_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
 {
     return cudasim_cuStreamGetCaptureInfo_v3(hStream, captureStatus, NULL, NULL, NULL, NULL, NULL);

@@ -51,6 +51,15 @@ CUresult cudasim_capture_wait(CUstream stream, CUevent event);
  */
 CUresult cudasim_capture_uses(CUstream stream);
 /*
+ * Called before a question about the stream is answered. Some are refused for a captured stream and
+ * make its capture invalid, in every mode: its flags, number and device, whether its work is over
+ * (asked on an H200). Its context and priority are told. For the legacy stream see
+ * cudasim_capture_uses: it holds for all questions.
+ */
+CUresult cudasim_capture_answers(CUstream stream);
+/* The same for the question whether an event has come that was recorded in a capture. */
+CUresult cudasim_capture_awaits(CUevent event);
+/*
  * Called after the stream was destroyed. A capture that began there ends with it. A capture that it
  * had joined becomes invalid, because its work can't be joined any more.
  */

@@ -322,8 +322,8 @@ CUresult cudasim_cuEventQuery(CUevent hEvent)
     CUcontext context = cudasim_context_current();
     cudasim_lock();
     CUevent event = cudasim_event_of(hEvent);
-    CUresult result = CUDA_ERROR_INVALID_HANDLE;
-    if (event) {
+    CUresult result = event ? cudasim_capture_awaits(event) : CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS) {
         cudasim_scheduler()->poll(!cudasim_reached(event->position));
         bool ready = cudasim_reached(event->position);
         /* A query may lag, but never behind progress that the host already knows of. */
@@ -346,7 +346,9 @@ CUresult cudasim_cuEventSynchronize(CUevent hEvent)
     CUcontext context = cudasim_context_current();
     cudasim_lock();
     CUevent event = cudasim_event_of(hEvent);
-    CUresult result = event ? cudasim_wait_position(context, event->position) : CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = event ? cudasim_capture_awaits(event) : CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS)
+        result = cudasim_wait_position(context, event->position);
     cudasim_unlock();
     return result;
 }

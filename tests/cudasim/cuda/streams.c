@@ -227,8 +227,8 @@ CUresult cudasim_cuStreamQuery(CUstream hStream)
     CUstream stream = cudasim_stream_resolve(hStream);
     CUresult result = stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     struct cudasim_position tail;
-    if (stream && stream->capture)
-        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (stream)
+        result = cudasim_capture_answers(stream);
     if (result == CUDA_SUCCESS)
         result = cudasim_stream_tail(stream, &tail);
     if (result == CUDA_SUCCESS) {
@@ -247,8 +247,8 @@ CUresult cudasim_cuStreamSynchronize(CUstream hStream)
     CUstream stream = cudasim_stream_resolve(hStream);
     CUresult result = stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     struct cudasim_position tail;
-    if (stream && stream->capture)
-        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (stream)
+        result = cudasim_capture_answers(stream);
     if (result == CUDA_SUCCESS)
         result = cudasim_stream_tail(stream, &tail);
     if (result == CUDA_SUCCESS)
@@ -270,50 +270,55 @@ CUresult cudasim_cuStreamGetFlags(CUstream hStream, unsigned int *flags)
 {
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(hStream);
-    if (stream && flags)
+    const CUresult result = stream && flags ? cudasim_capture_answers(stream) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
         *flags = stream->flags;
     cudasim_unlock();
-    return stream && flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return result;
 }
 
 CUresult cudasim_cuStreamGetPriority(CUstream hStream, int *priority)
 {
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(hStream);
-    if (stream && priority)
+    const CUresult result = stream && priority ? cudasim_capture_uses(stream) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
         *priority = stream->priority;
     cudasim_unlock();
-    return stream && priority ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return result;
 }
 
 CUresult cudasim_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
 {
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(hStream);
-    if (stream && pctx)
+    const CUresult result = stream && pctx ? cudasim_capture_uses(stream) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
         *pctx = stream->context;
     cudasim_unlock();
-    return stream && pctx ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return result;
 }
 
 CUresult cudasim_cuStreamGetId(CUstream hStream, unsigned long long *streamId)
 {
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(hStream);
-    if (stream && streamId)
+    const CUresult result = stream && streamId ? cudasim_capture_answers(stream) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
         *streamId = stream->id;
     cudasim_unlock();
-    return stream && streamId ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return result;
 }
 
 CUresult cudasim_cuStreamGetDevice(CUstream hStream, CUdevice *device)
 {
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(hStream);
-    if (stream && device)
+    const CUresult result = stream && device ? cudasim_capture_answers(stream) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
         *device = stream->context->device;
     cudasim_unlock();
-    return stream && device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return result;
 }
 
 /* Queues an operation made for the call, or returns the error. */

@@ -299,7 +299,7 @@ static void nothing(void *unused)
 }
 
 /* The calls that use the legacy stream, and what they may use. */
-#define LEGACY_CALLS 11
+#define LEGACY_CALLS 16
 struct legacy_things {
     CUdeviceptr memory, pooled;
     CUevent event;
@@ -310,6 +310,11 @@ static CUresult use_legacy(int call, const struct legacy_things *with)
 {
     CUdeviceptr made;
     uint32_t word;
+    unsigned flags;
+    int priority;
+    CUcontext context;
+    unsigned long long id;
+    CUdevice number;
     switch (call) {
     case 0:
         return cuEventRecord(with->event, CU_STREAM_LEGACY);
@@ -331,14 +336,25 @@ static CUresult use_legacy(int call, const struct legacy_things *with)
         return cuGraphLaunch(with->executable, CU_STREAM_LEGACY);
     case 9:
         return cuStreamSynchronize(CU_STREAM_LEGACY);
+    case 10:
+        return cuStreamGetFlags(CU_STREAM_LEGACY, &flags);
+    case 11:
+        return cuStreamGetPriority(CU_STREAM_LEGACY, &priority);
+    case 12:
+        return cuStreamGetCtx(CU_STREAM_LEGACY, &context);
+    case 13:
+        return cuStreamGetId(CU_STREAM_LEGACY, &id);
+    case 14:
+        return cuStreamGetDevice(CU_STREAM_LEGACY, &number);
     default:
         return cuStreamQuery(CU_STREAM_LEGACY);
     }
 }
 
 /*
- * While a blocking stream is captured, the legacy stream can be queried but not used (measured:
- * H100). A use fails, changes nothing and makes the capture invalid.
+ * While a blocking stream is captured, it can be asked whether the legacy stream is captured, and
+ * nothing else (measured: H100 and H200). A use fails, changes nothing and makes the capture
+ * invalid.
  */
 static void the_legacy_stream_is_barred(void)
 {
@@ -374,6 +390,65 @@ static void the_legacy_stream_is_barred(void)
     EXPECT_OK(cuMemFreeAsync(things.pooled, CU_STREAM_LEGACY)); /* its free was refused */
 }
 
+/* What a captured stream, or an event recorded there, is asked. `refusal`: what an H200 answers. */
+#define QUESTIONS 9
+static CUresult ask(int question, CUstream stream, CUevent event, CUresult *refusal)
+{
+    unsigned flags;
+    int priority;
+    CUcontext context;
+    unsigned long long id;
+    CUdevice number;
+    *refusal = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    switch (question) {
+    case 0:
+        return cuStreamGetFlags(stream, &flags);
+    case 1:
+        return cuStreamGetId(stream, &id);
+    case 2:
+        return cuStreamGetDevice(stream, &number);
+    case 3:
+        return cuStreamQuery(stream);
+    case 4:
+        return cuStreamSynchronize(stream);
+    case 5:
+        *refusal = CUDA_ERROR_CAPTURED_EVENT;
+        return cuEventQuery(event);
+    case 6:
+        *refusal = CUDA_ERROR_CAPTURED_EVENT;
+        return cuEventSynchronize(event);
+    case 7:
+        *refusal = CUDA_SUCCESS;
+        return cuStreamGetPriority(stream, &priority);
+    default:
+        *refusal = CUDA_SUCCESS;
+        return cuStreamGetCtx(stream, &context);
+    }
+}
+
+/* Some questions make a capture invalid in every mode (asked on an H200). */
+static void questions_break_a_capture(void)
+{
+    open_device(&device);
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    CUgraph graph;
+    CUevent event;
+    CUresult refusal;
+    EXPECT_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    EXPECT_OK(cuThreadExchangeStreamCaptureMode(&mode));
+    for (int question = 0; question < QUESTIONS; question++) {
+        EXPECT_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        EXPECT_OK(cuEventRecord(event, stream));
+        const CUresult answer = ask(question, stream, event, &refusal);
+        if (!EXPECT_CUDA(refusal, answer))
+            fprintf(stderr, "  question %d\n", question);
+        EXPECT_CUDA(refusal ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS,
+                    cuStreamEndCapture(stream, &graph));
+    }
+    EXPECT_OK(cuThreadExchangeStreamCaptureMode(&mode));
+}
+
 /* A capture ends with the stream where it began. Its other streams go on without it. */
 static void a_capture_ends_with_its_stream(void)
 {
@@ -402,6 +477,7 @@ int main(void)
     RUN_CASE(a_child_is_moved, "CUDASIM_GRANULARITY", "65536");
     RUN_CASE(a_kernel_launches_a_graph);
     RUN_CASE(the_legacy_stream_is_barred);
+    RUN_CASE(questions_break_a_capture);
     RUN_CASE(a_capture_ends_with_its_stream);
     return expect_status();
 }
