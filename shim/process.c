@@ -18,6 +18,7 @@
 #include "base/secure_execution.h"
 #include "base/state.h"
 #include "cuda/capture.h"
+#include "cuda/context_stack.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
@@ -178,16 +179,12 @@ static int set_up_device_here(const char **why)
 /* The same, in the primary context if a green context is current. The green one may go first. */
 static int set_up_device(const char **why)
 {
-    CUcontext now = NULL, primary = NULL, ours;
-    bool pushed = false;
+    CUcontext now = NULL, pushed = NULL;
 
-    if (ps_green_contexts_exist() && ps_cu.cuCtxGetCurrent(&now) == CUDA_SUCCESS)
-        primary = ps_green_contexts_primary(now);
-    if (primary != now)
-        pushed = ps_cu.cuCtxPushCurrent(primary) == CUDA_SUCCESS;
+    if (ps_green_contexts_exist() && ps_cu.cuCtxGetCurrent(&now) == CUDA_SUCCESS && now)
+        ps_context_enter(ps_green_contexts_primary(now), &pushed);
     int r = set_up_device_here(why);
-    if (pushed)
-        ps_cu.cuCtxPopCurrent(&ours);
+    ps_context_leave(pushed);
     return r;
 }
 

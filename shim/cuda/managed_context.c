@@ -4,6 +4,7 @@
 
 #include "cuda/capture.h"
 #include "cuda/capture_mode.h"
+#include "cuda/context_stack.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
@@ -12,11 +13,9 @@
 struct ps_managed_context ps_managed_context_enter(void)
 {
     struct ps_managed_context context;
-    CUcontext now = NULL;
 
     ps_inside++;
-    context.pushed = (ps_cu.cuCtxGetCurrent(&now) != CUDA_SUCCESS || now != ps_device.context) &&
-                     ps_cu.cuCtxPushCurrent(ps_device.context) == CUDA_SUCCESS;
+    ps_context_enter(ps_device.context, &context.pushed);
     ps_capture_enter();
     return context;
 }
@@ -49,10 +48,7 @@ int ps_managed_context_wait(void)
 
 void ps_managed_context_leave(struct ps_managed_context context)
 {
-    CUcontext ours;
-
     ps_capture_mode_leave();
-    if (context.pushed)
-        ps_cu.cuCtxPopCurrent(&ours);
+    ps_context_leave(context.pushed);
     ps_inside--;
 }

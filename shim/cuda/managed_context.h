@@ -9,10 +9,9 @@
 #define PS_MANAGED_CONTEXT_H
 
 #include <cuda.h>
-#include <stdbool.h>
 
 struct ps_managed_context {
-    bool pushed;
+    CUcontext pushed; /* NULL: it was current already, or the driver refused */
 };
 
 /* Enters at the thread's device. ps_managed_context_leave takes the result. */

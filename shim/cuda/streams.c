@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/ordering_rules.h"
 #include "cuda/capture.h"
+#include "cuda/context_stack.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
@@ -66,24 +67,16 @@ static CUcontext context_of(CUstream handle)
 /*
  * Makes the stream's context current. Handles of default streams mean the current context's
  * streams, and an event can be recorded only in its own context. For another stream of a green
- * context the primary context serves: the green one may be current to one thread only. Returns
- * whether `leave` must undo it.
+ * context the primary context serves: the green one may be current to one thread only. Returns what
+ * ps_context_leave takes.
  */
-static bool enter(const struct ps_stream *s)
+static CUcontext enter(const struct ps_stream *s)
 {
-    CUcontext now = NULL, its = is_default(s->handle) ? s->context : ps_green_contexts_primary(s->context);
+    CUcontext its = is_default(s->handle) ? s->context : ps_green_contexts_primary(s->context), pushed = NULL;
 
-    if (!its || (ps_cu.cuCtxGetCurrent(&now) == CUDA_SUCCESS && now == its))
-        return false;
-    return ps_cu.cuCtxPushCurrent(its) == CUDA_SUCCESS;
-}
-
-static void leave(bool entered)
-{
-    CUcontext ours;
-
-    if (entered)
-        ps_cu.cuCtxPopCurrent(&ours);
+    if (its)
+        ps_context_enter(its, &pushed);
+    return pushed;
 }
 
 bool ps_stream_is_foreign(const struct ps_stream *stream)
@@ -396,10 +389,10 @@ uint64_t ps_streams_progress(void)
  */
 static bool is_capturing(const struct ps_stream *s)
 {
-    bool entered = enter(s);
+    CUcontext entered = enter(s);
     bool is = ps_capture_has(s->handle, false);
 
-    leave(entered);
+    ps_context_leave(entered);
     return is;
 }
 
@@ -452,12 +445,12 @@ static int record(struct ps_stream *s, bool as_barrier)
     uint32_t i = (uint32_t)((ps_ordering_rule(TICK_BEFORE_RECORD) ? tick : atomic_load(&s->next)) % PS_TICK_RING);
     const uint64_t moment = ps_uses_moments();
     int r = 0;
-    bool entered = enter(s);
+    CUcontext entered = enter(s);
     if (!s->ring[i])
         r = ps_cuda_errno(ps_cu.cuEventCreate(&s->ring[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
     if (!r)
         r = as_barrier ? ps_cuda_errno(ps_cu.cuEventRecord(s->ring[i], s->handle)) : record_behind(s, s->ring[i]);
-    leave(entered);
+    ps_context_leave(entered);
     if (!ps_ordering_rule(TICK_BEFORE_RECORD)) {
         ps_ordering_rule_widen_window();
         tick = atomic_fetch_add(&s->next, 1);
@@ -552,10 +545,10 @@ int ps_stream_record(struct ps_stream *s, CUevent event)
 {
     pthread_mutex_lock(&s->record_lock);
     int r = refusal(s);
-    bool entered = !r && enter(s);
+    CUcontext entered = r ? NULL : enter(s);
     if (!r)
         r = record_behind(s, event);
-    leave(entered);
+    ps_context_leave(entered);
     pthread_mutex_unlock(&s->record_lock);
     return r;
 }
@@ -598,7 +591,6 @@ static struct ps_stream *next_of(CUcontext context, uint32_t *place)
 void ps_streams_end_context(CUcontext context)
 {
     uint32_t place = 0;
-    CUcontext same;
 
     pthread_mutex_lock(&table_lock);
     struct ps_stream *s = next_of(context, &place);
@@ -610,10 +602,10 @@ void ps_streams_end_context(CUcontext context)
      * thread waits for the work.
      */
     bool is_known = false;
-    if (ps_cu.cuCtxPushCurrent(context) == CUDA_SUCCESS) {
+    CUcontext pushed;
+    if (!ps_context_enter(context, &pushed))
         is_known = ps_cu.cuCtxSynchronize() == CUDA_SUCCESS;
-        ps_cu.cuCtxPopCurrent(&same);
-    }
+    ps_context_leave(pushed);
     pthread_mutex_lock(&table_lock);
     for (place = 0; (s = next_of(context, &place));) {
         pthread_mutex_lock(&s->record_lock);
@@ -636,10 +628,10 @@ int ps_stream_comes_after(const struct ps_stream *stream, CUevent event)
 {
     if (stream == &unplaced) /* Two clocks: this thread has yet to queue the work. */
         return ps_event_host_wait(event);
-    bool entered = is_default(stream->handle) && enter(stream);
+    CUcontext entered = is_default(stream->handle) ? enter(stream) : NULL;
     int r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(stream->handle, event, 0));
 
-    leave(entered);
+    ps_context_leave(entered);
     return r;
 }
 

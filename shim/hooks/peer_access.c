@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/log.h"
+#include "cuda/context_stack.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
@@ -86,14 +87,14 @@ PS_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext context, unsigned int flags)
     __typeof__(&cuCtxEnablePeerAccess) real = PS_REAL_CUDA(cuCtxEnablePeerAccess);
     CUresult result = real ? real(context, flags) : CUDA_ERROR_NOT_INITIALIZED;
     CUdevice current = -1, device = -1;
-    CUcontext popped;
+    CUcontext pushed;
 
     if (result != CUDA_SUCCESS || ps_inside)
         return result;
-    if (ps_cu.cuCtxGetDevice(&current) == CUDA_SUCCESS && ps_cu.cuCtxPushCurrent(context) == CUDA_SUCCESS) {
+    if (ps_cu.cuCtxGetDevice(&current) == CUDA_SUCCESS && !ps_context_enter(context, &pushed)) {
         if (ps_cu.cuCtxGetDevice(&device) != CUDA_SUCCESS)
             device = -1;
-        ps_cu.cuCtxPopCurrent(&popped);
+        ps_context_leave(pushed);
         ps_sharing_let_in(device, current);
     }
     return result;

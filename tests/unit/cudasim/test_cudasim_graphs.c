@@ -443,8 +443,7 @@ static void questions_break_a_capture(void)
         const CUresult answer = ask(question, stream, event, &refusal);
         if (!EXPECT_CUDA(refusal, answer))
             fprintf(stderr, "  question %d\n", question);
-        EXPECT_CUDA(refusal ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS,
-                    cuStreamEndCapture(stream, &graph));
+        EXPECT_CUDA(refusal ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS, cuStreamEndCapture(stream, &graph));
     }
     EXPECT_OK(cuThreadExchangeStreamCaptureMode(&mode));
 }
