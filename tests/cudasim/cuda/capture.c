@@ -188,14 +188,6 @@ CUresult cudasim_capture_add(CUstream stream, struct cudasim_operation *operatio
     return result == CUDA_SUCCESS ? note_node(stream, TAILQ_LAST(&graph->nodes, cudasim_node_list)) : result;
 }
 
-CUresult cudasim_capture_add_child(CUstream stream, const struct cudasim_node_list *nodes)
-{
-    CUgraph graph = stream->capture->graph;
-    CUresult result = cudasim_node_add_child(graph, nodes);
-    stream->capture->invalid |= result == CUDA_ERROR_NOT_SUPPORTED;
-    return result == CUDA_SUCCESS ? note_node(stream, TAILQ_LAST(&graph->nodes, cudasim_node_list)) : result;
-}
-
 CUresult cudasim_capture_record(CUstream stream, CUevent event)
 {
     event->capture = stream->capture;
@@ -210,7 +202,7 @@ CUresult cudasim_capture_wait(CUstream stream, CUevent event)
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
     if (event->capture->over)
-        return CUDA_ERROR_CAPTURED_EVENT;
+        return CUDA_ERROR_INVALID_VALUE; /* asked on an H200 */
     if (stream->capture && stream->capture != event->capture)
         return CUDA_ERROR_STREAM_CAPTURE_MERGE;
     if (!stream->capture) {
@@ -431,8 +423,10 @@ CUresult cudasim_capture_answers(CUstream stream)
 
 CUresult cudasim_capture_awaits(CUevent event)
 {
-    if (!event->capture || event->capture->over)
+    if (!event->capture)
         return CUDA_SUCCESS;
+    if (event->capture->over)
+        return CUDA_ERROR_INVALID_VALUE;
     event->capture->invalid = true;
     return CUDA_ERROR_CAPTURED_EVENT;
 }

@@ -26,8 +26,6 @@ CUresult cudasim_capture_allows_in_order(CUstream stream);
  * also when it fails.
  */
 CUresult cudasim_capture_add(CUstream stream, struct cudasim_operation *operation);
-/* Records the launch of a graph of these nodes, as the node of a child graph. */
-CUresult cudasim_capture_add_child(CUstream stream, const struct cudasim_node_list *nodes);
 /*
  * Records an event in a capturing stream. A wait for the event brings the waiting stream into the
  * capture.
@@ -54,10 +52,13 @@ CUresult cudasim_capture_uses(CUstream stream);
  * Called before a question about the stream is answered. Some are refused for a captured stream and
  * make its capture invalid, in every mode: its flags, number and device, whether its work is over
  * (asked on an H200). Its context and priority are told. For the legacy stream see
- * cudasim_capture_uses: it holds for all questions.
+ * cudasim_capture_uses: it holds for all questions. Launches of graphs are refused in the same way.
  */
 CUresult cudasim_capture_answers(CUstream stream);
-/* The same for the question whether an event has come that was recorded in a capture. */
+/*
+ * The same for the question whether an event has come that was recorded in a capture. Once the
+ * capture is over, the event is of no use until it is recorded again.
+ */
 CUresult cudasim_capture_awaits(CUevent event);
 /*
  * Called after the stream was destroyed. A capture that began there ends with it. A capture that it

@@ -161,21 +161,31 @@ static void a_wide_graph_runs_whole(void)
 /* A child's branches come after its node's dependencies and before the nodes that depend on it. */
 static void a_child_keeps_its_place(void)
 {
+    CUDA_MEMSET_NODE_PARAMS fill = {.elementSize = 4, .width = 2, .height = 1, .value = 5};
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .WidthInBytes = 8,
+                          .Height = 1,
+                          .Depth = 1};
+    CUgraph captured, whole;
+    CUgraphNode node[3];
+    CUgraphExec executable;
     open_all();
     begin();
     make_wait(side, fork_event, stream);
     mix(0, 1, stream);
     mix(1, 1, side);
     make_wait(stream, join_event, side);
-    CUgraphExec child = end();
-    begin();
-    EXPECT_OK(cuMemsetD32Async(words, 5, 2, stream));
-    EXPECT_OK(cuGraphLaunch(child, stream)); /* becomes a child's node */
-    EXPECT_OK(cuMemcpyDtoDAsync(words + 8, words, 8, stream));
-    CUgraphExec whole = end();
+    EXPECT_OK(cuStreamEndCapture(stream, &captured));
+    EXPECT_OK(cuGraphCreate(&whole, 0));
+    fill.dst = copy.srcDevice = words, copy.dstDevice = words + 8;
+    EXPECT_OK(cuGraphAddMemsetNode(&node[0], whole, NULL, 0, &fill, NULL));
+    EXPECT_OK(cuGraphAddChildGraphNode(&node[1], whole, &node[0], 1, captured));
+    EXPECT_OK(cuGraphAddMemcpyNode(&node[2], whole, &node[1], 1, &copy, NULL));
+    EXPECT_OK(cuGraphInstantiate(&executable, whole, 0));
     for (unsigned i = 0; i < LAUNCHES; i++) {
         EXPECT_OK(cuMemsetD32Async(words, 0, 4, stream));
-        EXPECT_OK(cuGraphLaunch(whole, stream));
+        EXPECT_OK(cuGraphLaunch(executable, stream));
         EXPECT_U64(16, word(2));
         EXPECT_U64(16, word(3));
     }

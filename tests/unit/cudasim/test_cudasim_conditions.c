@@ -558,10 +558,6 @@ static void such_graphs_are_not_copied(void)
     EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuGraphInstantiate(&executable, graph, 0));
     EXPECT_OK(cuGraphExecUpdate(own, graph, &info));
     EXPECT_OK(cuGraphExecDestroy(own));
-    own = instantiate(graph);
-    EXPECT_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuGraphLaunch(own, stream));
-    EXPECT_OK(cuStreamEndCapture(stream, &clone));
     EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy(body[0]));
     EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiate(&executable, body[0], 0));
     EXPECT_OK(cuGraphClone(&clone, body[0])); /* a graph of its own, in which any node may be */

@@ -390,9 +390,12 @@ static void the_legacy_stream_is_barred(void)
     EXPECT_OK(cuMemFreeAsync(things.pooled, CU_STREAM_LEGACY)); /* its free was refused */
 }
 
-/* What a captured stream, or an event recorded there, is asked. `refusal`: what an H200 answers. */
-#define QUESTIONS 9
-static CUresult ask(int question, CUstream stream, CUevent event, CUresult *refusal)
+/*
+ * What a captured stream is asked or given, or an event recorded there. `refusal`: what an H200
+ * answers.
+ */
+#define QUESTIONS 10
+static CUresult ask(int question, CUstream stream, CUevent event, CUgraphExec executable, CUresult *refusal)
 {
     unsigned flags;
     int priority;
@@ -418,6 +421,8 @@ static CUresult ask(int question, CUstream stream, CUevent event, CUresult *refu
         *refusal = CUDA_ERROR_CAPTURED_EVENT;
         return cuEventSynchronize(event);
     case 7:
+        return cuGraphLaunch(executable, stream);
+    case 8:
         *refusal = CUDA_SUCCESS;
         return cuStreamGetPriority(stream, &priority);
     default:
@@ -435,16 +440,24 @@ static void questions_break_a_capture(void)
     CUgraph graph;
     CUevent event;
     CUresult refusal;
+    CUdeviceptr memory;
+    EXPECT_OK(cuMemAlloc(&memory, GRANULE));
+    CUgraphExec executable = capture(memory, 3, NULL, 0);
     EXPECT_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     EXPECT_OK(cuThreadExchangeStreamCaptureMode(&mode));
     for (int question = 0; question < QUESTIONS; question++) {
         EXPECT_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
         EXPECT_OK(cuEventRecord(event, stream));
-        const CUresult answer = ask(question, stream, event, &refusal);
+        const CUresult answer = ask(question, stream, event, executable, &refusal);
         if (!EXPECT_CUDA(refusal, answer))
             fprintf(stderr, "  question %d\n", question);
         EXPECT_CUDA(refusal ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS, cuStreamEndCapture(stream, &graph));
+        EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuEventQuery(event));
+        EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuEventSynchronize(event));
+        EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuStreamWaitEvent(stream, event, 0));
     }
+    EXPECT_OK(cuEventRecord(event, stream));
+    EXPECT_OK(cuEventSynchronize(event));
     EXPECT_OK(cuThreadExchangeStreamCaptureMode(&mode));
 }
 

@@ -268,7 +268,7 @@ static void a_stream_that_does_not_come_back_ends_a_capture(void)
             EXPECT_OK(cuGraphDestroy(graph));
         /* The capture is over, for both. */
         EXPECT_OK(cuStreamSynchronize(side));
-        EXPECT_INT(CUDA_ERROR_CAPTURED_EVENT, cuStreamWaitEvent(stream, join_event, 0));
+        EXPECT_INT(CUDA_ERROR_INVALID_VALUE, cuStreamWaitEvent(stream, join_event, 0));
     }
 }
 
