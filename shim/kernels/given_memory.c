@@ -2,6 +2,7 @@
 
 #include "cuda/devices.h"
 #include "cuda/driver.h"
+#include "cuda/questions.h"
 #include "kernels/kernel_words.h"
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
@@ -103,7 +104,7 @@ static bool find_memory(struct ps_made_memory *memory)
 
     if (memory->in_span)
         return find_in_span(memory);
-    if (ps_cu.cuPointerGetAttributes(sizeof asked / sizeof *asked, asked, values, memory->address) != CUDA_SUCCESS ||
+    if (!PS_TOLD(ps_cu.cuPointerGetAttributes(sizeof asked / sizeof *asked, asked, values, memory->address)) ||
         type != CU_MEMORYTYPE_DEVICE || managed || memory->address - start >= bytes)
         return false;
     const size_t behind = (bytes - (memory->address - start)) & ~(size_t)7;

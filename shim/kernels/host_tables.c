@@ -7,6 +7,7 @@
 #include "base/ordering_rules.h"
 #include "base/settings.h"
 #include "cuda/driver.h"
+#include "cuda/questions.h"
 #include "kernels/kernel_words.h"
 #include "kernels/pointer_tables.h"
 
@@ -61,7 +62,7 @@ static __attribute__((noinline)) bool ask(CUdeviceptr address, uint64_t now, str
                                    CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                    CU_POINTER_ATTRIBUTE_RANGE_SIZE};
 
-    if (ps_cu.cuPointerGetAttributes(sizeof asked / sizeof *asked, asked, values, address) != CUDA_SUCCESS ||
+    if (!PS_TOLD(ps_cu.cuPointerGetAttributes(sizeof asked / sizeof *asked, asked, values, address)) ||
         (type != CU_MEMORYTYPE_HOST && !managed)) {
         atomic_store_explicit(place_of(address), now, memory_order_relaxed);
         return false;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cuda/driver.h"
+#include "cuda/questions.h"
 #include "policy/base/lower_bound.h"
 
 struct edges {
@@ -107,10 +108,10 @@ CUgraphNode *ps_graph_nodes(CUgraph graph, size_t *count, bool *unknown)
     CUgraphNode *nodes = NULL;
 
     *count = 0;
-    if (!ps_cu.cuGraphGetNodes || ps_cu.cuGraphGetNodes(graph, NULL, count) != CUDA_SUCCESS)
+    if (!ps_cu.cuGraphGetNodes || !PS_TOLD(ps_cu.cuGraphGetNodes(graph, NULL, count)))
         *unknown = true;
     else if (*count &&
-             (!(nodes = malloc(*count * sizeof *nodes)) || ps_cu.cuGraphGetNodes(graph, nodes, count) != CUDA_SUCCESS))
+             (!(nodes = malloc(*count * sizeof *nodes)) || !PS_TOLD(ps_cu.cuGraphGetNodes(graph, nodes, count))))
         *unknown = true;
     if (*unknown || !nodes)
         *count = 0;

@@ -7,6 +7,7 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "cuda/driver.h"
+#include "cuda/questions.h"
 #include "residency/graph_pins.h"
 #include "tracer/graph_bodies.h"
 #include "tracer/graph_needs.h"
@@ -133,40 +134,39 @@ static bool take_bodies(struct ps_graph_part *part, CUgraphNode node, unsigned d
 /* Takes the node's memory. Returns false if the node can't be read. */
 static bool take_node(struct ps_graph_part *part, CUgraphNode node, unsigned depth, bool is_sometimes)
 {
-    CUgraphNodeType type;
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     CUDA_KERNEL_NODE_PARAMS kernel;
     CUDA_MEMCPY3D copy;
     CUDA_MEMSET_NODE_PARAMS fill;
     CUDA_BATCH_MEM_OP_NODE_PARAMS values;
     CUgraph child;
 
-    if (!ps_cu.cuGraphNodeGetType || ps_cu.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS)
+    if (!ps_cu.cuGraphNodeGetType || !PS_TOLD(ps_cu.cuGraphNodeGetType(node, &type)))
         return false;
     switch (type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
-        if (!ps_cu.cuGraphKernelNodeGetParams || ps_cu.cuGraphKernelNodeGetParams(node, &kernel) != CUDA_SUCCESS ||
+        if (!ps_cu.cuGraphKernelNodeGetParams || !PS_TOLD(ps_cu.cuGraphKernelNodeGetParams(node, &kernel)) ||
             is_changed_by_kernels(node))
             return false;
         ps_graph_needs_kernel(&part->needs, &kernel);
         return true;
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-        if (!ps_cu.cuGraphMemcpyNodeGetParams || ps_cu.cuGraphMemcpyNodeGetParams(node, &copy) != CUDA_SUCCESS)
+        if (!ps_cu.cuGraphMemcpyNodeGetParams || !PS_TOLD(ps_cu.cuGraphMemcpyNodeGetParams(node, &copy)))
             return false;
         ps_graph_needs_copy(&part->needs, &copy, is_sometimes);
         return true;
     case CU_GRAPH_NODE_TYPE_MEMSET:
-        if (!ps_cu.cuGraphMemsetNodeGetParams || ps_cu.cuGraphMemsetNodeGetParams(node, &fill) != CUDA_SUCCESS)
+        if (!ps_cu.cuGraphMemsetNodeGetParams || !PS_TOLD(ps_cu.cuGraphMemsetNodeGetParams(node, &fill)))
             return false;
         ps_graph_needs_bytes(&part->needs, fill.dst, PS_GRAPH_FILL_EXTENT(&fill));
         return true;
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-        if (!ps_cu.cuGraphBatchMemOpNodeGetParams ||
-            ps_cu.cuGraphBatchMemOpNodeGetParams(node, &values) != CUDA_SUCCESS)
+        if (!ps_cu.cuGraphBatchMemOpNodeGetParams || !PS_TOLD(ps_cu.cuGraphBatchMemOpNodeGetParams(node, &values)))
             return false;
         ps_graph_needs_values(&part->needs, &values);
         return true;
     case CU_GRAPH_NODE_TYPE_GRAPH:
-        if (!ps_cu.cuGraphChildGraphNodeGetGraph || ps_cu.cuGraphChildGraphNodeGetGraph(node, &child) != CUDA_SUCCESS)
+        if (!ps_cu.cuGraphChildGraphNodeGetGraph || !PS_TOLD(ps_cu.cuGraphChildGraphNodeGetGraph(node, &child)))
             return false;
         take_graph(part, child, depth + 1, is_sometimes);
         return true;

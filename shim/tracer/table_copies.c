@@ -2,6 +2,7 @@
 
 #include "cuda/copy_gate.h"
 #include "cuda/driver.h"
+#include "cuda/questions.h"
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
 
@@ -12,7 +13,7 @@ static bool is_on_the_host(CUdeviceptr address, bool unknown_is)
 
     if (!address || ps_address_is_a_spans(address))
         return false;
-    if (ps_cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS)
+    if (!PS_TOLD(ps_cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)))
         return unknown_is;
     return type == CU_MEMORYTYPE_HOST;
 }

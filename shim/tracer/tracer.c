@@ -16,6 +16,7 @@
 #include "cuda/green_contexts.h"
 #include "cuda/helper_thread.h"
 #include "cuda/managed_context.h"
+#include "cuda/questions.h"
 #include "kernels/grid.h"
 #include "kernels/host_tables.h"
 #include "kernels/kernel_words.h"
@@ -586,7 +587,7 @@ static void make_ready(struct access *a, bool is_kernel)
 {
     if (a->in_blocks.count && !resolve_blocks(a))
         a->blind = true;
-    a->blind |= is_kernel && ps_host_tables_take_news();
+    a->blind |= is_kernel && (ps_host_tables_take_news() || ps_questions_are_refused());
     a->kind.only_maybe = !a->count && a->maybe.count;
     for (size_t i = 0; a->kind.only_maybe && i < a->maybe.count; i++)
         note_span(a, a->maybe.span[i]);

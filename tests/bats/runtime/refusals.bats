@@ -224,6 +224,25 @@ END
     done
 }
 
+@test "where the driver does not tell what an address or a graph is, launches keep every span, and results are right" {
+    local fault guard
+    for fault in cuPointerGetAttribute:{error,oom}@5+ cuGraphGetNodes:notsupported@1+ cuGraphMemcpyNodeGetParams:error@1+; do
+        for guard in unmap host; do
+            run_penstock CUDASIM_GRANULARITY=4096 PENSTOCK_MIN_SPAN=4096 PENSTOCK_BUDGET=22MiB PENSTOCK_GUARD=$guard \
+                CUDASIM_FAULT=$fault "$SAMPLES/hostile" table-captured 6 4
+            goes_on || { echo "with $fault, $guard" >&2 && return 1; }
+            struck
+            contains "$output" "the driver does not tell what an address or a graph is .*each launch keeps every span"
+        done
+    done
+    # Refused once, the question is asked again.
+    run_penstock CUDASIM_GRANULARITY=4096 PENSTOCK_MIN_SPAN=4096 PENSTOCK_BUDGET=22MiB CUDASIM_FAULT=cuGraphGetNodes:error@1 \
+        "$SAMPLES/hostile" table-captured 6 4
+    goes_on
+    struck
+    lacks "$output" "does not tell"
+}
+
 # A call of Penstock's own that captures forbid made the program's capture invalid. It happened in 3
 # of 16 runs, when the 5th call was a helper thread's. An event of Penstock's became part of the
 # capture when the driver did not say that there is one.
