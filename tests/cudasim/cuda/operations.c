@@ -8,13 +8,18 @@
 #include "ledger.h"
 #include "memory.h"
 
+static bool is_one_row(const struct cudasim_box *box)
+{
+    return box->height == 1 && box->depth == 1;
+}
+
 /*
  * Returns the number of `units` of one side of a copy, or of a fill: bytes if it is one row, rows
  * otherwise. A piece is a run of units.
  */
 static size_t box_units(const struct cudasim_box *box)
 {
-    return box->height == 1 && box->depth == 1 ? box->width : box->height * box->depth;
+    return is_one_row(box) ? box->width : box->height * box->depth;
 }
 
 static uintptr_t row_address(const struct cudasim_side *side, const struct cudasim_box *box, size_t row)
@@ -38,7 +43,7 @@ static void run_copy(const struct cudasim_copy *copy, size_t piece, size_t piece
     size_t first, end;
     size_t units = box_units(&copy->box);
     piece_bounds(units, piece, pieces, 1, &first, &end);
-    if (units == copy->box.width) {
+    if (is_one_row(&copy->box)) {
         memmove((void *)(copy->to.address + first), (const void *)(copy->from.address + first), end - first);
         return;
     }
@@ -61,7 +66,7 @@ static void run_fill(const struct cudasim_fill *fill, size_t piece, size_t piece
 {
     size_t first, end;
     size_t units = box_units(&fill->box);
-    if (units == fill->box.width) {
+    if (is_one_row(&fill->box)) {
         piece_bounds(units, piece, pieces, fill->value_bytes, &first, &end);
         fill_bytes(fill->to.address + first, end - first, fill);
         return;
@@ -166,7 +171,7 @@ static void count_poison_source(void *argument)
     const struct cudasim_copy *copy = argument;
     if (copy->direction != CUDASIM_DIRECTION_D2H && copy->direction != CUDASIM_DIRECTION_D2D)
         return;
-    if (box_units(&copy->box) == copy->box.width)
+    if (is_one_row(&copy->box))
         cudasim_ledger_poison_copied(cudasim_poison_pages((const void *)copy->from.address, copy->box.width));
 }
 

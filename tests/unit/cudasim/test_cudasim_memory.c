@@ -382,6 +382,17 @@ static void rows_are_copied_and_filled(void)
                          .Height = 5};
     EXPECT_OK(cuMemcpy2D(&out));
     EXPECT(!memcmp(&rows[1], &back[1], 400));
+    /* As many rows as bytes in a row: the box is not one row. */
+    EXPECT_OK(cuMemsetD2D8(to, pitch, 7, 5, 5));
+    in.WidthInBytes = out.WidthInBytes = 5;
+    in.dstDevice = to;
+    EXPECT_OK(cuMemcpy2D(&out));
+    for (int y = 0; y < 5; y++)
+        EXPECT(back[y][0] == 7 && back[y][4] == 7 && (y == 0 || back[y][5] == y + 1));
+    EXPECT_OK(cuMemcpy2D(&in));
+    EXPECT_OK(cuMemcpy2D(&out));
+    for (int y = 0; y < 5; y++)
+        EXPECT(back[y][0] == y + 1 && back[y][4] == y + 1);
     EXPECT_INT(9, back[0][49]);
     EXPECT_INT(1, back[0][50]);
 }
