@@ -121,14 +121,18 @@ void ps_process_bind_thread(void)
     bound = true;
 }
 
+static bool captures_go_on; /* at the beginning */
+
 /*
  * Returns whether tracing starts at once. Under `auto` it starts when memory becomes short. But a
- * recording is wanted with enough memory, too, and `penstock verify` examines each launch.
+ * recording is wanted with enough memory, too, and `penstock verify` examines each launch. A capture
+ * that goes on already has to be known.
  */
 static bool traces_at_once(void)
 {
     return ps_amount_is_named(ps_settings.budget) ||
-           (ps_settings.budget.kind == PS_AMOUNT_AUTO && *ps_settings.recording) || ps_verify_is_on();
+           (ps_settings.budget.kind == PS_AMOUNT_AUTO && *ps_settings.recording) || ps_verify_is_on() ||
+           captures_go_on;
 }
 
 /* Sets up the thread's current device, in its current context. Returns 0 or -errno. */
@@ -197,6 +201,7 @@ static int set_up(const char **why)
     if (r)
         return r;
     make_sure_of_a_context();
+    captures_go_on = ps_capture_some_uncounted();
     ps_rank_exchange_open(&ranks, getenv);
     ps_devices_open(ps_cu.cuDeviceGetCount(&visible) == CUDA_SUCCESS && visible > 0 ? (unsigned)visible : 1);
     r = set_up_device(why);

@@ -115,17 +115,76 @@ void ps_capture_was_joined(void)
 
 #define UNCOUNTED_MAX 64u
 
+/*
+ * Captures of per-thread default streams that began uncounted. Only the stream's own thread can ask
+ * about one, so each counts until its thread looks. Guarded by uncounted_lock.
+ */
+static unsigned own_uncounted;
+static bool own_are_counted; /* ps_capture_count has counted them, so new ones count at once */
+/* The calling thread has begun such a capture, and has not looked since. */
+static __thread bool own_began __attribute__((tls_model("initial-exec")));
+
 /* Streams that still exist, on which the program has begun captures before they were counted. */
 static pthread_mutex_t uncounted_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUstream uncounted[UNCOUNTED_MAX];
 static unsigned uncounted_count;
 
-void ps_capture_begins_uncounted(CUstream stream)
+static void own_begins(void)
+{
+    if (own_began)
+        return;
+    ps_thread_number(); /* the thread's end is noticed */
+    own_began = true;
+    pthread_mutex_lock(&uncounted_lock);
+    if (own_are_counted)
+        atomic_fetch_add(&ps_captures, 1);
+    else
+        own_uncounted++;
+    pthread_mutex_unlock(&uncounted_lock);
+}
+
+void ps_capture_own_ends(void)
+{
+    if (!own_began)
+        return;
+    own_began = false;
+    pthread_mutex_lock(&uncounted_lock);
+    if (own_are_counted)
+        one_is_over();
+    else
+        own_uncounted--;
+    pthread_mutex_unlock(&uncounted_lock);
+}
+
+void ps_capture_look_at_own(void)
+{
+    if (!own_began)
+        return;
+    if (!ps_capture_is_on(CU_STREAM_PER_THREAD)) {
+        ps_capture_own_ends();
+        return;
+    }
+    pthread_mutex_lock(&uncounted_lock);
+    const bool is_counted = own_are_counted;
+    pthread_mutex_unlock(&uncounted_lock);
+    struct ps_stream *s = is_counted ? ps_stream_find(CU_STREAM_PER_THREAD, false) : NULL;
+    if (!s || s->index >= PS_STREAMS_MAX)
+        return;
+    own_began = false;
+    if (atomic_exchange(&s->captured_from, true))
+        one_is_over();
+}
+
+void ps_capture_begins_uncounted(CUstream stream, bool per_thread_default)
 {
     unsigned i = 0;
 
-    if (!stream || stream == CU_STREAM_PER_THREAD)
-        return; /* only its own thread could ask about it */
+    if (stream == CU_STREAM_PER_THREAD || (!stream && per_thread_default)) {
+        own_begins();
+        return;
+    }
+    if (!stream)
+        return;
     pthread_mutex_lock(&uncounted_lock);
     while (i < uncounted_count && uncounted[i] != stream)
         i++;
@@ -162,9 +221,24 @@ static void count_if_captured(struct ps_stream *s)
         ps_capture_ended_with(s);
 }
 
+bool ps_capture_some_uncounted(void)
+{
+    ps_capture_look_at_own();
+    pthread_mutex_lock(&uncounted_lock);
+    bool are = own_uncounted;
+    for (unsigned i = 0; i < uncounted_count && !are; i++)
+        are = ps_capture_is_on(uncounted[i]);
+    pthread_mutex_unlock(&uncounted_lock);
+    return are;
+}
+
 void ps_capture_count(void)
 {
+    ps_capture_look_at_own();
     pthread_mutex_lock(&uncounted_lock);
+    atomic_fetch_add(&ps_captures, own_uncounted);
+    own_uncounted = 0;
+    own_are_counted = true;
     for (unsigned i = 0; i < uncounted_count; i++) {
         struct ps_stream *s = ps_capture_is_on(uncounted[i]) ? ps_stream_find(uncounted[i], false) : NULL;
         if (s && s->index < PS_STREAMS_MAX)

@@ -31,9 +31,15 @@ void ps_capture_began(bool succeeded);
 
 /*
  * Called before the program begins a capture on a stream while launches are not traced yet. Nothing
- * counts such a capture until ps_capture_count. A per-thread default stream's is never counted.
+ * counts such a capture until ps_capture_count.
  */
-void ps_capture_begins_uncounted(CUstream stream);
+void ps_capture_begins_uncounted(CUstream stream, bool per_thread_default);
+
+/*
+ * Returns whether captures that began uncounted may still go on. Of other threads' own default
+ * streams only these threads know.
+ */
+bool ps_capture_some_uncounted(void);
 
 /* Called before the program destroys the stream, or with NULL before a context ends. */
 void ps_capture_uncounted_goes(CUstream stream);
@@ -43,6 +49,15 @@ void ps_capture_uncounted_goes(CUstream stream);
  * that their ends are seen.
  */
 void ps_capture_count(void);
+
+/*
+ * The calling thread may have begun an uncounted capture of its own default stream. Asks the driver
+ * whether it goes on, and from then on that capture is like any other. Cheap if there is none.
+ */
+void ps_capture_look_at_own(void);
+
+/* The same capture is over, or goes with its thread. Makes no driver call. */
+void ps_capture_own_ends(void);
 
 /* Asks the driver whether the stream is captured. Captures that are not counted count here, too. */
 bool ps_capture_is_on(CUstream stream);

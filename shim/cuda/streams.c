@@ -135,6 +135,7 @@ static void end_own_streams(void *unused)
         ps_capture_ended_with(s);
     }
     pthread_mutex_unlock(&table_lock);
+    ps_capture_own_ends();
     last.stream = own_stream = NULL; /* a destructor that comes later may use the stream again */
 }
 

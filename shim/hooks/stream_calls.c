@@ -39,12 +39,12 @@ static void retire(CUstream stream)
  * Work in a graph may run at any time, so the tracer has to see it go in: starts tracing. Before
  * the process has begun there is nothing to trace with, and the capture is remembered.
  */
-static void see_capture(CUstream stream)
+static void see_capture(CUstream stream, bool per_thread_default)
 {
     if (ps_inside)
         return;
     if (!ps_process_has_begun()) {
-        ps_capture_begins_uncounted(stream);
+        ps_capture_begins_uncounted(stream, per_thread_default);
         return;
     }
     ps_inside++;
@@ -163,13 +163,13 @@ PS_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 PS_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
-    see_capture(stream);
+    see_capture(stream, false);
     return ps_real_cudart()->cudaStreamBeginCapture(stream, mode);
 }
 
 PS_EXPORT cudaError_t cudaStreamBeginCapture_ptsz(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
-    see_capture(stream);
+    see_capture(stream, true);
     return ps_real_cudart()->cudaStreamBeginCapture_ptsz(stream, mode);
 }
 
@@ -177,7 +177,7 @@ PS_EXPORT cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGra
                                                     const cudaGraphNode_t *dependencies, const cudaGraphEdgeData *edges,
                                                     size_t count, enum cudaStreamCaptureMode mode)
 {
-    see_capture(stream);
+    see_capture(stream, false);
     return ps_real_cudart()->cudaStreamBeginCaptureToGraph(stream, graph, dependencies, edges, count, mode);
 }
 
@@ -186,7 +186,7 @@ PS_EXPORT cudaError_t cudaStreamBeginCaptureToGraph_ptsz(cudaStream_t stream, cu
                                                          const cudaGraphEdgeData *edges, size_t count,
                                                          enum cudaStreamCaptureMode mode)
 {
-    see_capture(stream);
+    see_capture(stream, true);
     return ps_real_cudart()->cudaStreamBeginCaptureToGraph_ptsz(stream, graph, dependencies, edges, count, mode);
 }
 
@@ -204,7 +204,7 @@ PS_EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
  */
 static bool begin_capture(CUstream stream, bool per_thread_default)
 {
-    see_capture(stream);
+    see_capture(stream, per_thread_default);
     if (ps_inside || !ps_source_hooks_are_on())
         return false;
     ps_capture_begins(stream, per_thread_default);

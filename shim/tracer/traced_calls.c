@@ -435,6 +435,7 @@ static void begins(CUpti_CallbackId id, const void *parameters)
 void ps_traced_call_begins(CUpti_CallbackId id, const void *parameters)
 {
     ps_capture_enter();
+    ps_capture_look_at_own();
 
     begins(id, parameters);
     ps_capture_mode_leave();
@@ -525,6 +526,7 @@ static void succeeded(CUpti_CallbackId id, const void *parameters)
 void ps_traced_call_ended(CUpti_CallbackId id, const void *parameters, CUresult result)
 {
     ps_capture_enter();
+    ps_capture_look_at_own();
 
     if (ps_verify_is_on())
         ps_observers.launched();

@@ -97,6 +97,8 @@ static const struct hostile_case cases[] = {
     {"graph-join", case_graph_join, "captures that a second stream joins, beside another thread's work"},
     {"graph-beside", case_graph_beside, "captures in the global mode beside another thread's launches"},
     {"graph-early", case_graph_early, "a capture that begins before the first allocation"},
+    {"graph-early-own", case_graph_early_own, "the same on the thread's own default stream"},
+    {"graph-early-thread", case_graph_early_thread, "the same on another thread's own default stream"},
     {"graph-nodes", case_graph_nodes, "graphs of fills, copies and kernels, changed between their launches"},
     {"graph-copies-streams", case_graph_copies_streams, "copies are captured when many streams have just used memory"},
     {"graph-copies-legacy", case_graph_copies_legacy,

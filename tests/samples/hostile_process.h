@@ -146,12 +146,11 @@ static void case_graph_beside(void)
 
 /*
  * The program begins a capture before it has any memory that Penstock manages. Its first spans come
- * during the capture, and the captured kernels name them when they may be away.
+ * during the capture, others go, and the captured kernels name spans when they may be away.
  */
-static void case_graph_early(void)
+static void capture_early(cudaStream_t captured)
 {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    cudaStream_t captured = new_stream();
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable;
     uint32_t *managed;
@@ -166,6 +165,7 @@ static void case_graph_early(void)
     struct span_set set = new_span_set();
     for (size_t i = 0; i < 2 * span_count; i++)
         LAUNCH(set.stream, span_words(), add_to_words, set.span[i % span_count], 0, span_words());
+    crowd_out(&set);
     CHECK(cudaStreamSynchronize(set.stream));
     for (size_t i = 0; i < span_count; i++)
         LAUNCH(captured, span_words(), add_to_words, set.span[i], 1, span_words());
@@ -181,6 +181,76 @@ static void case_graph_early(void)
     CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
     CHECK(cudaFree(managed));
     check_and_free_spans(&set, "named in a capture that began before them");
+}
+
+static void case_graph_early(void)
+{
+    capture_early(new_stream());
+}
+
+static void case_graph_early_own(void)
+{
+    capture_early(cudaStreamPerThread);
+}
+
+/* A thread that captures its own default stream, and names these spans. */
+struct early_thread {
+    uint32_t *span[4];
+    std::atomic<int> stage;
+};
+
+static void wait_for_stage(const early_thread *early, int stage)
+{
+    while (early->stage.load() < stage)
+        usleep(100);
+}
+
+static void *capture_own_early(void *argument)
+{
+    early_thread *early = static_cast<early_thread *>(argument);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable;
+
+    CHECK_OR_SKIP(cudaStreamBeginCapture(cudaStreamPerThread, cudaStreamCaptureModeThreadLocal));
+    early->stage.store(1);
+    wait_for_stage(early, 2);
+    for (uint32_t *span : early->span)
+        LAUNCH(cudaStreamPerThread, span_words(), add_to_words, span, 1, span_words());
+    early->stage.store(3);
+    wait_for_stage(early, 4);
+    const cudaError_t result = cudaStreamEndCapture(cudaStreamPerThread, &graph);
+    REQUIRE(result == cudaSuccess, "a thread's capture before the first span: %s", cudaGetErrorName(result));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK(cudaGraphLaunch(executable, cudaStreamPerThread));
+    CHECK(cudaStreamSynchronize(cudaStreamPerThread));
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphDestroy(graph));
+    return nullptr;
+}
+
+/* The same, where another thread captures. Only that thread can ask the driver about its stream. */
+static void case_graph_early_thread(void)
+{
+    early_thread early = {};
+    pthread_t thread;
+
+    CHECK(cudaFree(nullptr));
+    REQUIRE(pthread_create(&thread, nullptr, capture_own_early, &early) == 0, "no thread");
+    wait_for_stage(&early, 1);
+    struct span_set set = new_span_set();
+    for (size_t i = 0; i < 4; i++)
+        early.span[i] = set.span[i];
+    crowd_out(&set);
+    early.stage.store(2);
+    wait_for_stage(&early, 3);
+    crowd_out(&set);
+    for (size_t i = 4; i < span_count; i++)
+        expect_words(set.span[i], static_cast<uint32_t>(i), 0, span_words(), set.stream, "beside an early capture");
+    early.stage.store(4);
+    pthread_join(thread, nullptr);
+    for (size_t i = 0; i < 4; i++)
+        LAUNCH(set.stream, span_words(), add_to_words, set.span[i], UINT32_MAX, span_words());
+    check_and_free_spans(&set, "named in a thread's capture that began before them");
 }
 
 static void case_fork(void)

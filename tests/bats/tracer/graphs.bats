@@ -261,13 +261,13 @@ END
 }
 
 @test "a capture that begins before the first allocation stays valid, and memory named in it is right" {
-    local budget guard tracer
-    while IFS=: read -r budget guard tracer; do
-        hostile graph-early PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
-        goes_on || { echo "under $budget, $guard, $tracer" >&2 && return 1; }
+    local case budget guard tracer
+    while IFS=: read -r case budget guard tracer; do
+        hostile graph-early$case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
+        goes_on || { echo "graph-early$case under $budget, $guard, $tracer" >&2 && return 1; }
         sound untouched
         counted graph_launches
-    done < <(some_of 3 {0,10MiB,100MiB}:{host,unmap}:{cupti,hook})
+    done < <(some_of 6 {,-own,-thread}:{0,10MiB,100MiB,auto}:{host,unmap}:{cupti,hook})
 }
 
 @test "a call before cuInit says nothing about captures" {
