@@ -125,14 +125,13 @@ static bool captures_go_on; /* at the beginning */
 
 /*
  * Returns whether tracing starts at once. Under `auto` it starts when memory becomes short. But a
- * recording is wanted with enough memory, too, and `penstock verify` examines each launch. A capture
- * that goes on already has to be known.
+ * recording is wanted with enough memory, too, and `penstock verify` examines each launch. Captures
+ * that go on already must be known.
  */
 static bool traces_at_once(void)
 {
     return ps_amount_is_named(ps_settings.budget) ||
-           (ps_settings.budget.kind == PS_AMOUNT_AUTO && *ps_settings.recording) || ps_verify_is_on() ||
-           captures_go_on;
+           (ps_settings.budget.kind == PS_AMOUNT_AUTO && *ps_settings.recording) || ps_verify_is_on() || captures_go_on;
 }
 
 /* Sets up the thread's current device, in its current context. Returns 0 or -errno. */

@@ -54,11 +54,7 @@ struct memory {
     LIST_ENTRY(memory) all;
 };
 
-/*
- * Guards the lists. A thread holds it while memory moves from one place to another, which waits at
- * most one second. Calls of several threads at once on one handle or reservation have no order in
- * CUDA either.
- */
+/* Guards the lists. A thread holds it while memory moves, which waits at most one second. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, range) ranges = LIST_HEAD_INITIALIZER(ranges);
 static LIST_HEAD(, memory) memories = LIST_HEAD_INITIALIZER(memories);
@@ -273,8 +269,10 @@ static CUresult map_real(struct range *range, CUdeviceptr address, size_t bytes,
 
     if (result == CUDA_SUCCESS)
         result = ps_cu.cuMemMap(address, bytes, offset, real, flags);
-    if (result == CUDA_SUCCESS && range)
+    if (result == CUDA_SUCCESS && range) {
         range->not_ours += bytes;
+        ps_block_has_hole(range->block);
+    }
     return result;
 }
 
@@ -332,6 +330,8 @@ static int place(struct memory *m, struct range *range, CUdeviceptr address)
         ps_registry_unlock();
         if (!range->block)
             return -ENOMEM;
+        if (range->not_ours)
+            ps_block_has_hole(range->block);
     }
     if (m->address != address) {
         const struct ps_span *span = ps_address_span(m->address);

@@ -190,8 +190,35 @@ void ps_block_moved(struct ps_block *block, CUdeviceptr address)
     ps_tensor_starts_init(&block->starts, block->starts.start, STARTS_MAX);
 }
 
+atomic_uint ps_blocks_with_holes;
+
+void ps_block_has_hole(struct ps_block *block)
+{
+    ps_registry_lock();
+    if (block && !block->has_holes) {
+        block->has_holes = true;
+        block->next_holed = ps_registry.holed_blocks;
+        ps_registry.holed_blocks = block;
+        atomic_fetch_add_explicit(&ps_blocks_with_holes, 1, memory_order_relaxed);
+    }
+    ps_registry_unlock();
+}
+
+static void forget_holes(const struct ps_block *block)
+{
+    struct ps_block **at = &ps_registry.holed_blocks;
+
+    while (*at && *at != block)
+        at = &(*at)->next_holed;
+    if (!*at)
+        return;
+    *at = block->next_holed;
+    atomic_fetch_sub_explicit(&ps_blocks_with_holes, 1, memory_order_relaxed);
+}
+
 void ps_block_end(struct ps_block *block)
 {
+    forget_holes(block);
     atomic_fetch_sub_explicit(&ps_reservation.blocks, 1, memory_order_relaxed);
     discard(block);
 }
@@ -255,8 +282,25 @@ static struct ps_block *block_at(CUdeviceptr address)
     if (ps_devices_several && ps_address_device(address) != ps_address_device(ps_registry.start))
         return NULL;
     const struct ps_span *span = ps_registry_live_at(address);
+    struct ps_block *holed = span ? NULL : ps_registry.holed_blocks;
 
-    return span ? ps_block_of(span) : NULL;
+    while (holed && address - holed->address >= holed->bytes)
+        holed = holed->next_holed;
+    return span ? ps_block_of(span) : holed;
+}
+
+/* Returns the piece at the address, or the next one behind a hole there, before `end`. [locked] */
+static struct ps_span *piece_before(const struct ps_block *block, CUdeviceptr address, CUdeviceptr end)
+{
+    struct ps_span *span = NULL;
+
+    if (address < end)
+        span = ps_block_piece(block, address);
+    while (!span && block->has_holes && address < end && address < ps_registry.highest) {
+        address += ps_reservation.granularity;
+        span = ps_block_piece(block, address);
+    }
+    return span && span->address < end ? span : NULL;
 }
 
 static bool add_block(struct ps_block_names *names, struct ps_block *block)
@@ -326,8 +370,12 @@ bool ps_block_resolve(struct ps_block_names *names, void (*note)(void *ctx, stru
         if (!(block = block_at(name->address)))
             continue;
         CUdeviceptr end = end_of(block, name);
-        for (struct ps_span *span = ps_block_piece(block, name->address); span && span->address < end;
-             span = ps_block_piece(block, span->address + span->bytes))
+        /* The first piece behind a hole counts always: a call without pieces waits for no block. */
+        struct ps_span *behind = ps_registry_live_at(name->address) ? NULL : ps_block_piece_from(block, name->address);
+        if (!name->bytes && behind && behind->address >= end)
+            note(ctx, behind);
+        for (struct ps_span *span = piece_before(block, name->address, end); span;
+             span = piece_before(block, span->address + span->bytes, end))
             note(ctx, span);
     }
     ps_registry_unlock();
@@ -345,7 +393,10 @@ CUdeviceptr ps_block_next_piece(CUdeviceptr address)
     const struct ps_block *block = block_at(address);
     if (block) {
         const struct ps_span *span = ps_block_piece(block, address);
-        next = span ? span->address + span->bytes : 0;
+        if (!span && (span = ps_block_piece_from(block, address)))
+            next = span->address;
+        else
+            next = span ? span->address + span->bytes : 0;
         next = next - block->address < block->bytes ? next : 0;
     }
     ps_registry_unlock();

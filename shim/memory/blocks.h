@@ -72,6 +72,8 @@ struct ps_block {
     } last_reload[PS_BLOCK_H2D_STREAMS];
     uint64_t reloads_seen[PS_BLOCK_STREAMS]; /* `reloads` when the stream (by index) last waited */
     struct ps_block *next_unused;
+    bool has_holes; /* memory of CUDA's own lies between the pieces of a block that grows */
+    struct ps_block *next_holed;
 };
 
 /*
@@ -137,6 +139,19 @@ struct ps_block *ps_block_new(size_t bytes, size_t requested);
 /* Makes a block that grows, over addresses that the caller has. NULL: no memory. [locked] */
 struct ps_block *ps_block_new_growing(CUdeviceptr address, size_t bytes);
 
+/*
+ * Memory of CUDA's own lies in the addresses of a block that grows. A tensor may begin there and
+ * reach into pieces. NULL: no block. [unlocked, at the block's device]
+ */
+void ps_block_has_hole(struct ps_block *block);
+
+/* Whether any block has such holes. Any thread, no lock. */
+extern atomic_uint ps_blocks_with_holes;
+static inline bool ps_blocks_have_holes(void)
+{
+    return atomic_load_explicit(&ps_blocks_with_holes, memory_order_relaxed) != 0;
+}
+
 /* Gives the structure back for reuse; the block has no pieces any more. [locked] */
 void ps_block_end(struct ps_block *block);
 
@@ -195,8 +210,8 @@ bool ps_block_resolve(struct ps_block_names *names, void (*note)(void *ctx, stru
 void ps_block_names_free(struct ps_block_names *names);
 
 /*
- * Returns the address behind the piece that holds `address`; 0 if it lies in no block, or in the
- * last piece. For calls that name a range. [unlocked]
+ * Returns the address behind the piece that holds `address`, or of the next piece if that is a
+ * hole; 0 if it lies in no block, or in the last piece. For calls that name a range. [unlocked]
  */
 CUdeviceptr ps_block_next_piece(CUdeviceptr address);
 

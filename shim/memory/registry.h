@@ -38,6 +38,7 @@ struct ps_registry_state {
     struct ps_span_list draining;   /* DRAINING, oldest first */
     struct ps_span_list unused;     /* structures */
     struct ps_block *unused_blocks; /* structures */
+    struct ps_block *holed_blocks;  /* growing blocks with memory of CUDA's own between their pieces */
     uint64_t live_bytes;            /* rounded bytes of LIVE spans */
     uint64_t live_requested;        /* their requests, each rounded up to 512 bytes */
     /* Of live_bytes: the bytes beyond the requests of spans that reuse a larger freed span. */

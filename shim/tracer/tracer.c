@@ -203,8 +203,11 @@ static PS_ALWAYS_INLINE void note(struct access *a, CUdeviceptr address, size_t 
 {
     struct ps_span *span = ps_address_span(address);
 
-    if (!span && !(span = ps_address_span(address = ps_address_meant(address))))
+    if (!span && !(span = ps_address_span(address = ps_address_meant(address)))) {
+        if (ps_blocks_have_holes())
+            note_in_block(a, address, bytes, somewhere);
         return;
+    }
     if (ps_blocks_exist() && ps_block_of(span)) {
         note_in_block(a, address, bytes, somewhere);
         return;

@@ -236,6 +236,48 @@ static void case_twice(void)
 }
 
 /*
+ * Handles in one range, of which the first and a middle one are mapped twice: Penstock leaves those
+ * to CUDA. Tensors begin in such memory and reach into the handles behind it, or lie across it.
+ */
+static void case_holes(void)
+{
+    const size_t bytes = whole_granules(4 * unit * sizeof(uint32_t)), each = bytes / sizeof(uint32_t), handles = 6;
+    const CUdeviceptr range = new_range(handles * bytes), second = new_range(bytes), third = new_range(bytes);
+    uint32_t *const words = words_at(range);
+
+    new_tensors(1);
+    for (size_t i = 0; i < handles; i++) {
+        const CUmemGenericAllocationHandle handle = new_handle(bytes);
+        map_handle(range + i * bytes, bytes, handle);
+        if (i == 0 || i == 3)
+            map_handle(i == 0 ? second : third, bytes, handle);
+        MUST(cuMemRelease, handle);
+    }
+    for (uint32_t round = 0; round < 8; round++) {
+        const size_t first = round % 2 ? 0 : each / 2, count = handles * each - first;
+        LAUNCH(stream, count, fill_words, words + first, round, first, count);
+        fill_tensors(1);
+        expect_words(words + 2 * each, round, 2 * each, each, stream, "of a handle behind one that is CUDA's own");
+        LAUNCH(stream, count, add_to_words, words + first, 1, count);
+        fill_tensors(1);
+        LAUNCH(stream, count, add_to_words, words + first, UINT32_MAX, count);
+        for (size_t i = 1; i < handles; i++)
+            expect_words(words + i * each, round, i * each, each, stream, "of a tensor that begins in CUDA's own");
+        expect_words(words_at(second) + first, round, first, each - first, stream, "at the second address");
+        expect_words(words_at(third), round, 3 * each, each, stream, "at the third address");
+    }
+    MUST(cuCtxSynchronize);
+    MUST(cuMemUnmap, range, handles * bytes);
+    MUST(cuMemUnmap, second, bytes);
+    MUST(cuMemUnmap, third, bytes);
+    MUST(cuMemAddressFree, range, handles * bytes);
+    MUST(cuMemAddressFree, second, bytes);
+    MUST(cuMemAddressFree, third, bytes);
+    expect_tensors(1, "beside a range with memory of CUDA's own");
+    free_tensors();
+}
+
+/*
  * Maps the second half of a handle and its first half. The driver refuses, or the words are right.
  */
 static void case_part(void)

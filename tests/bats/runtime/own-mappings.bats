@@ -187,6 +187,19 @@ under_budgets() {
     done
 }
 
+@test "tensors that begin in a handle at two addresses, and reach into others beside it, keep their bytes" {
+    local percent seed
+    plainly mapped 0 holes
+    for percent in 70 50 30; do
+        for seed in 1 2 3 4; do
+            managed $percent CUDASIM_SCHED=seeded CUDASIM_SEED=$seed -- mapped 0 holes
+            as_plain
+            sound untouched
+            counted evictions
+        done
+    done
+}
+
 @test "a handle that is exported while another thread captures leaves the capture valid" {
     local percent
     for percent in 70 40; do
