@@ -202,12 +202,30 @@ void ps_capture_uncounted_goes(CUstream stream)
     pthread_mutex_unlock(&uncounted_lock);
 }
 
+/*
+ * Asks the driver for the stream's status, twice if need be: it may refuse for a moment. Says that
+ * it goes on refusing. Returns the driver's answer.
+ */
+static CUresult ask(CUstream stream, CUstreamCaptureStatus *status)
+{
+    CUresult result = ps_cu.cuStreamIsCapturing(stream, status);
+
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+        result = ps_cu.cuStreamIsCapturing(stream, status);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT && result != CUDA_ERROR_INVALID_HANDLE &&
+        !ps_cuda_is_fault(result) && !ps_cuda_has_ended(result))
+        ps_log_warn_once(PROCESS,
+                         "the driver can't tell whether a stream is captured (error %d): the driver may refuse a "
+                         "capture of the program's; see `penstock doctor`",
+                         result);
+    return result;
+}
+
 bool ps_capture_is_on(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-    return ps_cu.cuStreamIsCapturing && ps_cu.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return ps_cu.cuStreamIsCapturing && ask(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 /* A thread that begins a capture on the stream now holds its records until it has counted it. */
@@ -360,16 +378,9 @@ bool ps_capture_has(CUstream stream, bool per_thread_default)
         return false;
     if (!stream && per_thread_default)
         stream = CU_STREAM_PER_THREAD;
-    CUresult result = ps_cu.cuStreamIsCapturing(stream, &status);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
-        result = ps_cu.cuStreamIsCapturing(stream, &status); /* the driver may refuse for a moment */
+    const CUresult result = ask(stream, &status);
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
         return ps_ordering_rule(CAPTURE_BARS_LEGACY);
-    if (result != CUDA_SUCCESS && !ps_cuda_is_fault(result))
-        ps_log_warn_once(PROCESS,
-                         "the driver can't tell whether a stream is captured (error %d): the driver may refuse a "
-                         "capture of the program's; see `penstock doctor`",
-                         result);
     return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 

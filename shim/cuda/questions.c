@@ -8,7 +8,8 @@ atomic_bool ps_questions_refused;
 bool ps_question_is_refused(CUresult result)
 {
     return result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE && result != CUDA_ERROR_INVALID_HANDLE &&
-           result != CUDA_ERROR_NOT_INITIALIZED && !ps_cuda_has_ended(result) && !ps_cuda_is_fault(result);
+           result != CUDA_ERROR_LOSSY_QUERY && result != CUDA_ERROR_NOT_INITIALIZED && !ps_cuda_has_ended(result) &&
+           !ps_cuda_is_fault(result);
 }
 
 CUresult ps_question_asked_again(CUresult result)

@@ -58,7 +58,8 @@ struct look {
 
 /*
  * The locks of pointer_tables.c and launch_tables.c are taken with it held. Driver calls are made
- * with it held to register the copies' memory, and to let a free come behind a look.
+ * with it held to register the copies' memory, for looks' events, and to let a free come behind a
+ * look.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kernel kernels[KERNELS];
@@ -404,8 +405,11 @@ void ps_made_tables_context_ends(CUcontext context)
     }
 }
 
-/* Makes the look an event of the current context, which is the launch's. */
-static CUresult make_event(struct look *look)
+/*
+ * Makes the look an event of the current context, which is the launch's. NULL: an error. The event
+ * that it had goes here, while its context can't end. [lock]
+ */
+static void make_event(struct look *look)
 {
     CUcontext now = NULL;
 
@@ -414,14 +418,15 @@ static CUresult make_event(struct look *look)
         look->done = NULL;
     }
     look->context = now;
-    return look->done ? CUDA_SUCCESS : ps_cu.cuEventCreate(&look->done, CU_EVENT_DISABLE_TIMING);
+    if (!look->done && ps_cu.cuEventCreate(&look->done, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        look->done = NULL;
 }
 
 /* Queues the copies of a look and its event. Returns false on an error. */
 static bool queue_look(struct look *look, CUstream stream)
 {
     const struct ps_made_launch *l = &look->launch;
-    CUresult r = make_event(look);
+    CUresult r = look->done ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 
     look->stream = stream;
     for (unsigned i = 0; r == CUDA_SUCCESS && i < l->memories; i++) {
@@ -611,6 +616,7 @@ static struct look *begin_look(struct kernel *k, const struct ps_made_call *call
         ps_pointer_tables_publish();
     }
     if (look) {
+        make_event(look);
         look->kernel = k;
         look->launch = call->launch;
         look->launch.is_known = call->is_made;

@@ -23,14 +23,12 @@ static void drop(struct edges *edges)
 /* Returns whether the driver told the edges. The caller drops them. */
 static bool ask(CUgraph graph, struct edges *e)
 {
-    if (!ps_cu.cuGraphGetEdges || ps_cu.cuGraphGetEdges(graph, NULL, NULL, NULL, &e->count) != CUDA_SUCCESS ||
-        !e->count)
+    if (!ps_cu.cuGraphGetEdges || !PS_TOLD(ps_cu.cuGraphGetEdges(graph, NULL, NULL, NULL, &e->count)) || !e->count)
         return false;
     e->from = calloc(e->count, sizeof(CUgraphNode));
     e->to = calloc(e->count, sizeof(CUgraphNode));
     e->data = calloc(e->count, sizeof *e->data); /* without it the driver refuses edges that have data */
-    return e->from && e->to && e->data &&
-           ps_cu.cuGraphGetEdges(graph, e->from, e->to, e->data, &e->count) == CUDA_SUCCESS;
+    return e->from && e->to && e->data && PS_TOLD(ps_cu.cuGraphGetEdges(graph, e->from, e->to, e->data, &e->count));
 }
 
 struct place {

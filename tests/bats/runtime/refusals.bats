@@ -226,10 +226,11 @@ END
 
 @test "where the driver does not tell what an address or a graph is, launches keep every span, and results are right" {
     local fault guard
-    for fault in cuPointerGetAttribute:{error,oom}@5+ cuGraphGetNodes:notsupported@1+ cuGraphMemcpyNodeGetParams:error@1+; do
+    for fault in cuPointerGetAttribute:{error,oom}@5+ cuGraphGetNodes:notsupported@1+ cuGraphMemcpyNodeGetParams:error@1+ \
+        cuGraphGetEdges_v2:oom@1+; do
         for guard in unmap host; do
             run_penstock CUDASIM_GRANULARITY=4096 PENSTOCK_MIN_SPAN=4096 PENSTOCK_BUDGET=22MiB PENSTOCK_GUARD=$guard \
-                CUDASIM_FAULT=$fault "$SAMPLES/hostile" table-captured 6 4
+                CUDASIM_FAULT=$fault "$SAMPLES/hostile" table-captured,table-nodes 6 4
             goes_on || { echo "with $fault, $guard" >&2 && return 1; }
             struck
             contains "$output" "the driver does not tell what an address or a graph is .*each launch keeps every span"

@@ -291,6 +291,9 @@ CUresult cudasim_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreatePar
     return CUDA_SUCCESS;
 }
 
+/* Contexts that the program destroyed. Positions in their streams may still be read. */
+static CUcontext ended;
+
 CUresult cudasim_cuCtxDestroy_v2(CUcontext ctx)
 {
     if (!ctx || ctx->primary || ctx->green)
@@ -298,10 +301,11 @@ CUresult cudasim_cuCtxDestroy_v2(CUcontext ctx)
     cudasim_notify_context(CUDASIM_NOTIFY_CONTEXT_DESTROY, ctx);
     cudasim_lock();
     close_context(ctx);
+    ctx->ended_before = ended;
+    ended = ctx;
     cudasim_unlock();
     if (cudasim_context_current() == ctx)
         context_depth--;
-    /* The structure stays, because positions in its streams may still be read. */
     return CUDA_SUCCESS;
 }
 

@@ -59,6 +59,7 @@ struct CUctx_st {
     CUstream records, waits;
     CUgreenCtx green;   /* the green context that this one was converted from, or NULL */
     CUcontext green_of; /* of a green context: the primary context whose memory and errors it shares */
+    CUcontext ended_before;
 };
 
 struct CUgreenCtx_st {
