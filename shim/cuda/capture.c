@@ -158,7 +158,7 @@ void ps_capture_own_ends(void)
 
 void ps_capture_look_at_own(void)
 {
-    if (!own_began)
+    if (!own_began || beginning) /* ps_capture_count takes record locks while it holds uncounted_lock */
         return;
     if (!ps_capture_is_on(CU_STREAM_PER_THREAD)) {
         ps_capture_own_ends();

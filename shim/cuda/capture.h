@@ -52,7 +52,8 @@ void ps_capture_count(void);
 
 /*
  * The calling thread may have begun an uncounted capture of its own default stream. Asks the driver
- * whether it goes on, and from then on that capture is like any other.
+ * whether it goes on, and from then on that capture is like any other. Does nothing between the
+ * calls that hold records and let them.
  */
 void ps_capture_look_at_own(void);
 
