@@ -117,9 +117,9 @@ void ps_capture_was_joined(void)
 
 /*
  * Captures of per-thread default streams that began uncounted. Only the stream's own thread can ask
- * about one, so each counts until its thread looks. Guarded by uncounted_lock.
+ * about one, so each counts until its thread looks. Changed under uncounted_lock.
  */
-static unsigned own_uncounted;
+atomic_uint ps_capture_own_uncounted;
 static bool own_are_counted; /* ps_capture_count has counted them, so new ones count at once */
 /* The calling thread has begun such a capture, and has not looked since. */
 static __thread bool own_began __attribute__((tls_model("initial-exec")));
@@ -139,7 +139,7 @@ static void own_begins(void)
     if (own_are_counted)
         atomic_fetch_add(&ps_captures, 1);
     else
-        own_uncounted++;
+        atomic_fetch_add(&ps_capture_own_uncounted, 1);
     pthread_mutex_unlock(&uncounted_lock);
 }
 
@@ -152,7 +152,7 @@ void ps_capture_own_ends(void)
     if (own_are_counted)
         one_is_over();
     else
-        own_uncounted--;
+        atomic_fetch_sub(&ps_capture_own_uncounted, 1);
     pthread_mutex_unlock(&uncounted_lock);
 }
 
@@ -243,7 +243,7 @@ bool ps_capture_some_uncounted(void)
 {
     ps_capture_look_at_own();
     pthread_mutex_lock(&uncounted_lock);
-    bool are = own_uncounted;
+    bool are = ps_capture_own_are_uncounted();
     for (unsigned i = 0; i < uncounted_count && !are; i++)
         are = ps_capture_is_on(uncounted[i]);
     pthread_mutex_unlock(&uncounted_lock);
@@ -254,8 +254,7 @@ void ps_capture_count(void)
 {
     ps_capture_look_at_own();
     pthread_mutex_lock(&uncounted_lock);
-    atomic_fetch_add(&ps_captures, own_uncounted);
-    own_uncounted = 0;
+    atomic_fetch_add(&ps_captures, atomic_exchange(&ps_capture_own_uncounted, 0));
     own_are_counted = true;
     for (unsigned i = 0; i < uncounted_count; i++) {
         struct ps_stream *s = ps_capture_is_on(uncounted[i]) ? ps_stream_find(uncounted[i], false) : NULL;

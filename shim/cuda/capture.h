@@ -57,6 +57,17 @@ void ps_capture_count(void);
  */
 void ps_capture_look_at_own(void);
 
+/*
+ * Threads whose own default stream may be in an uncounted capture. While it is not 0, each driver
+ * call that is not traced yet is followed by a look: the thread may make no call after the one that
+ * ends its capture.
+ */
+extern atomic_uint ps_capture_own_uncounted;
+static inline bool ps_capture_own_are_uncounted(void)
+{
+    return atomic_load_explicit(&ps_capture_own_uncounted, memory_order_relaxed) != 0;
+}
+
 /* The same capture is over, or goes with its thread. Makes no driver call. */
 void ps_capture_own_ends(void);
 

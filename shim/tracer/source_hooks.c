@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
+#include "cuda/capture.h"
 #include "cuda/driver_functions.h"
 #include "cuda/helper_thread.h"
 #include "cuda/runtime.h"
@@ -39,6 +40,17 @@ static CUresult ended(CUpti_CallbackId id, const void *parameters, CUresult resu
     return result;
 }
 
+/* The call was not traced. It may have ended a capture that nothing counts. */
+static CUresult untraced(CUresult result)
+{
+    if (ps_inside || ps_in_front)
+        return result;
+    ps_inside++;
+    ps_capture_look_at_own();
+    ps_inside--;
+    return result;
+}
+
 #define UNWRAP(...) __VA_ARGS__
 
 /*
@@ -55,7 +67,7 @@ static CUresult ended(CUpti_CallbackId id, const void *parameters, CUresult resu
         if (!real)                                                                                                     \
             return CUDA_ERROR_NOT_SUPPORTED;                                                                           \
         if (ps_inside || !atomic_load_explicit(&on, memory_order_relaxed))                                             \
-            return real arguments;                                                                                     \
+            return untraced(real arguments);                                                                           \
         const name##_params made = {UNWRAP arguments};                                                                 \
         begins(CUPTI_DRIVER_TRACE_CBID_##name, &made);                                                                 \
         return ended(CUPTI_DRIVER_TRACE_CBID_##name, &made, real arguments);                                           \
@@ -66,7 +78,7 @@ static CUresult ended(CUpti_CallbackId id, const void *parameters, CUresult resu
         CUresult(*real) parameters = (CUresult(*) parameters)atomic_load_explicit(                                     \
             &ps_driver_found[PS_DRIVER_FUNCTION_##name], memory_order_relaxed);                                        \
                                                                                                                        \
-        if (!real || atomic_load_explicit(&on, memory_order_relaxed))                                                  \
+        if (!real || atomic_load_explicit(&on, memory_order_relaxed) || ps_capture_own_are_uncounted())                \
             real = seen_##name;                                                                                        \
         return real arguments;                                                                                         \
     }                                                                                                                  \

@@ -99,6 +99,7 @@ static const struct hostile_case cases[] = {
     {"graph-early", case_graph_early, "a capture that begins before the first allocation"},
     {"graph-early-own", case_graph_early_own, "the same on the thread's own default stream"},
     {"graph-early-thread", case_graph_early_thread, "the same on another thread's own default stream"},
+    {"graph-early-over", case_graph_early_over, "a thread's capture that is over before the first allocation"},
     {"graph-nodes", case_graph_nodes, "graphs of fills, copies and kernels, changed between their launches"},
     {"graph-copies-streams", case_graph_copies_streams, "copies are captured when many streams have just used memory"},
     {"graph-copies-legacy", case_graph_copies_legacy,

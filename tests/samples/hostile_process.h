@@ -253,6 +253,38 @@ static void case_graph_early_thread(void)
     check_and_free_spans(&set, "named in a thread's capture that began before them");
 }
 
+/*
+ * A thread has captured its own default stream before the first span. Its capture is over, and it
+ * makes no more calls until the program has used more memory than the budget has.
+ */
+static void *capture_own_and_rest(void *argument)
+{
+    early_thread *early = static_cast<early_thread *>(argument);
+    cudaGraph_t graph = nullptr;
+
+    CHECK_OR_SKIP(cudaStreamBeginCapture(cudaStreamPerThread, cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaStreamEndCapture(cudaStreamPerThread, &graph));
+    early->stage.store(1);
+    wait_for_stage(early, 2);
+    CHECK(cudaGraphDestroy(graph));
+    return nullptr;
+}
+
+static void case_graph_early_over(void)
+{
+    early_thread early = {};
+    pthread_t thread;
+
+    CHECK(cudaFree(nullptr));
+    REQUIRE(pthread_create(&thread, nullptr, capture_own_and_rest, &early) == 0, "no thread");
+    wait_for_stage(&early, 1);
+    struct span_set set = new_span_set();
+    crowd_out(&set);
+    check_and_free_spans(&set, "used after a thread's capture");
+    early.stage.store(2);
+    pthread_join(thread, nullptr);
+}
+
 static void case_fork(void)
 {
     struct span_set set = new_span_set();

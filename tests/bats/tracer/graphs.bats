@@ -270,6 +270,18 @@ END
     done < <(some_of 6 {,-own,-thread}:{0,10MiB,100MiB,auto}:{host,unmap}:{cupti,hook})
 }
 
+# The thread's capture counted until its next call, so all memory was left to CUDA as a graph's.
+@test "a thread's own capture that is over before the first allocation leaves nothing to CUDA" {
+    local tracer
+    for tracer in auto hook; do
+        hostile graph-early-over PENSTOCK_BUDGET=10MiB PENSTOCK_TRACER=$tracer
+        goes_on || { echo "with $tracer" >&2 && return 1; }
+        sound untouched
+        counted evictions
+        equal 0 "$(report passthrough.capture)" "allocations left to CUDA with $tracer"
+    done
+}
+
 @test "a call before cuInit says nothing about captures" {
     requires sim cc
     build_probe early "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
