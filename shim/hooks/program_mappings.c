@@ -241,12 +241,13 @@ static int go_elsewhere(struct memory *m)
 
 /*
  * Clears the range of managed memory that is not mapped. Returns 0, -EINVAL if something is mapped
- * there, or another -errno. The thread is at the range's device.
+ * there, or another -errno. The context of the range's device is current; the thread goes there.
  */
 static int make_way(CUdeviceptr address, size_t bytes)
 {
     struct memory *m, *next;
 
+    ps_devices_enter_address(address); /* what is mapped may have been a span of another device */
     for (m = LIST_FIRST(&memories); m; m = next) {
         next = LIST_NEXT(m, all);
         if (m->is_real || m->address >= address + bytes || address >= m->address + m->bytes)
@@ -258,10 +259,7 @@ static int make_way(CUdeviceptr address, size_t bytes)
     return ps_relocation_clear(address, bytes);
 }
 
-/*
- * Maps CUDA's own memory. If the addresses are ours (`range`), first clears them. The thread is at
- * the device of `range`, if there is one.
- */
+/* Maps CUDA's own memory. If the addresses are ours (`range`), first clears them. */
 static CUresult map_real(struct range *range, CUdeviceptr address, size_t bytes, size_t offset,
                          CUmemGenericAllocationHandle real, unsigned long long flags)
 {

@@ -278,6 +278,49 @@ static void case_holes(void)
 }
 
 /*
+ * The first handle of a range is the second device's. Penstock leaves it to CUDA. A tensor begins
+ * there and reaches into the first device's handles, which are mapped before it.
+ */
+static void case_far(void)
+{
+    const size_t bytes = whole_granules(4 * unit * sizeof(uint32_t)), each = bytes / sizeof(uint32_t), handles = 4;
+    const size_t first = each / 2, count = handles * each - first;
+    uint32_t *there;
+
+    new_tensors(1);
+    struct tensor copy = new_tensor(count);
+    CHECK(cudaSetDevice(1));
+    CHECK(cudaMalloc(&there, bytes));
+    mappings.properties.location.id = 1;
+    const CUmemGenericAllocationHandle far = new_handle(bytes);
+    mappings.properties.location.id = 0;
+    CHECK(cudaSetDevice(0));
+    const CUdeviceptr range = new_range(handles * bytes);
+    uint32_t *const words = words_at(range) + first;
+    for (size_t i = handles; i-- > 0;) {
+        const CUmemGenericAllocationHandle handle = i ? new_handle(bytes) : far;
+        map_handle(range + i * bytes, bytes, handle);
+        MUST(cuMemRelease, handle);
+    }
+    for (uint32_t round = 0; round < 8; round++) {
+        LAUNCH(stream, count, fill_words, words, round, first, count);
+        fill_tensors(1);
+        LAUNCH(stream, count, add_to_words, words, 1, count);
+        fill_tensors(1);
+        LAUNCH(stream, count, add_to_words, words, UINT32_MAX, count);
+        copy_tensor(&copy, words);
+        expect_words(copy.words, round, first, count, stream, "of a tensor that begins in far memory");
+    }
+    MUST(cuCtxSynchronize);
+    MUST(cuMemUnmap, range, handles * bytes);
+    MUST(cuMemAddressFree, range, handles * bytes);
+    expect_tensors(1, "beside a range with far memory");
+    CHECK(cudaFree(there));
+    free_tensor(&copy);
+    free_tensors();
+}
+
+/*
  * Maps the second half of a handle and its first half. The driver refuses, or the words are right.
  */
 static void case_part(void)

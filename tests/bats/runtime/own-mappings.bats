@@ -200,6 +200,17 @@ under_budgets() {
     done
 }
 
+@test "a tensor that begins in another device's handle names the handles behind it" {
+    local budget
+    for budget in 600000 1000000; do
+        run_penstock CUDASIM_DEVICES=2 CUDASIM_PEERS=1 CUDASIM_GRANULARITY=4096 PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=$budget \
+            PENSTOCK_GUARD=unmap "$SAMPLES/mapped" 0 far
+        goes_on || { echo "with $budget" >&2 && return 1; }
+        sound untouched
+        counted evictions
+    done
+}
+
 @test "a handle that is exported while another thread captures leaves the capture valid" {
     local percent
     for percent in 70 40; do
