@@ -10,6 +10,7 @@
 #include "cuda/driver.h"
 #include "kernels/launch_tables.h"
 #include "kernels/module_variables.h"
+#include "memory/blocks.h"
 #include "memory/registry.h"
 #include "policy/base/lower_bound.h"
 
@@ -297,8 +298,8 @@ static bool add_word(struct table *table, size_t *room, CUdeviceptr place, CUdev
 }
 
 /*
- * Returns a table of the copied words that are addresses in spans. Pointers are aligned on the
- * device, and need not be on the host.
+ * Returns a table of the copied words that are addresses in spans, or in holes of blocks. Pointers
+ * are aligned on the device, and need not be on the host.
  */
 static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t bytes)
 {
@@ -312,9 +313,10 @@ static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t 
         uint64_t word;
         memcpy(&word, from + at, sizeof word);
         struct ps_span *span = word - base < reserved ? ps_address_span(ps_address_meant(word)) : NULL;
-        if (!span)
+        if (!span && (word - base >= reserved || !ps_blocks_have_holes()))
             continue;
-        atomic_store_explicit(&span->grace.known, true, memory_order_relaxed);
+        if (span)
+            atomic_store_explicit(&span->grace.known, true, memory_order_relaxed);
         if (!add_word(&table, &room, to + at, word)) {
             say_no_memory();
             break;

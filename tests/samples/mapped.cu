@@ -105,7 +105,7 @@ static const struct {
     void (*run)(void);
 } cases[] = {{"moves", case_moves},        {"swaps", case_swaps}, {"range", case_range},   {"lengths", case_lengths},
              {"twice", case_twice},        {"part", case_part},   {"export", case_export}, {"threads", case_threads},
-             {"export-beside", case_export_beside}, {"holes", case_holes}, {"far", case_far},
+             {"export-beside", case_export_beside}, {"holes", case_holes}, {"far", case_far}, {"hole-table", case_hole_table},
              {"full", case_full},          {"asks", case_asks},   {"errors", case_errors}, {"hint", case_hint},
              {"multicast", case_multicast}};
 

@@ -320,6 +320,49 @@ static void case_far(void)
     free_tensors();
 }
 
+KERNEL(copy_by_entry, (uint32_t *__restrict__ out, const uint32_t *const *table, size_t count), (out, table, count))
+{
+    FOR_EACH_ITEM (i, count)
+        out[i] = table[0][i];
+}
+
+/* A table leads to a tensor that begins in a handle at two addresses and reaches into others. */
+static void case_hole_table(void)
+{
+    const size_t bytes = whole_granules(4 * unit * sizeof(uint32_t)), each = bytes / sizeof(uint32_t), handles = 4;
+    const size_t first = each / 2, count = handles * each - first;
+    const CUdeviceptr range = new_range(handles * bytes), second = new_range(bytes);
+    uint32_t *const words = words_at(range) + first;
+    void *table = nullptr;
+
+    new_tensors(1);
+    struct tensor copy = new_tensor(count);
+    for (size_t i = 0; i < handles; i++) {
+        const CUmemGenericAllocationHandle handle = new_handle(bytes);
+        map_handle(range + i * bytes, bytes, handle);
+        if (i == 0)
+            map_handle(second, bytes, handle);
+        MUST(cuMemRelease, handle);
+    }
+    CHECK(cudaMalloc(&table, 512));
+    for (uint32_t round = 0; round < 4; round++) {
+        LAUNCH(stream, count, fill_words, words, round, first, count);
+        CHECK(cudaMemcpyAsync(table, &words, sizeof(words), cudaMemcpyHostToDevice, stream));
+        fill_tensors(1);
+        LAUNCH(stream, count, copy_by_entry, copy.words, static_cast<const uint32_t *const *>(table), count);
+        expect_words(copy.words, round, first, count, stream, "of a tensor that a table leads to");
+    }
+    MUST(cuCtxSynchronize);
+    MUST(cuMemUnmap, range, handles * bytes);
+    MUST(cuMemUnmap, second, bytes);
+    MUST(cuMemAddressFree, range, handles * bytes);
+    MUST(cuMemAddressFree, second, bytes);
+    expect_tensors(1, "beside a range with memory of CUDA's own");
+    CHECK(cudaFree(table));
+    free_tensor(&copy);
+    free_tensors();
+}
+
 /*
  * Maps the second half of a handle and its first half. The driver refuses, or the words are right.
  */

@@ -200,6 +200,17 @@ under_budgets() {
     done
 }
 
+@test "a table in device memory leads to a tensor that begins in a handle at two addresses" {
+    local budget
+    for budget in 600000 800000; do
+        run_penstock CUDASIM_GRANULARITY=4096 PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=unmap \
+            "$SAMPLES/mapped" 0 hole-table
+        goes_on || { echo "with $budget" >&2 && return 1; }
+        sound untouched
+        counted evictions
+    done
+}
+
 @test "a tensor that begins in another device's handle names the handles behind it" {
     local budget
     for budget in 600000 1000000; do
