@@ -190,6 +190,27 @@ PS_EXPORT cudaError_t cudaStreamBeginCaptureToGraph_ptsz(cudaStream_t stream, cu
     return ps_real_cudart()->cudaStreamBeginCaptureToGraph_ptsz(stream, graph, dependencies, edges, count, mode);
 }
 
+/* A capture that nothing counts may be over. Its thread may make no call that is traced later. */
+static cudaError_t capture_ended(cudaError_t result)
+{
+    if (ps_inside || !ps_capture_own_are_uncounted() || ps_real_cuda_load())
+        return result;
+    ps_inside++;
+    ps_capture_look_at_own();
+    ps_inside--;
+    return result;
+}
+
+PS_EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    return capture_ended(ps_real_cudart()->cudaStreamEndCapture(stream, graph));
+}
+
+PS_EXPORT cudaError_t cudaStreamEndCapture_ptsz(cudaStream_t stream, cudaGraph_t *graph)
+{
+    return capture_ended(ps_real_cudart()->cudaStreamEndCapture_ptsz(stream, graph));
+}
+
 PS_EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 {
     if (ps_real_cuda_load())

@@ -273,7 +273,7 @@ END
 # The thread's capture counted until its next call, so all memory was left to CUDA as a graph's.
 @test "a thread's own capture that is over before the first allocation leaves nothing to CUDA" {
     local tracer
-    for tracer in auto hook; do
+    for tracer in auto cupti hook; do
         hostile graph-early-over PENSTOCK_BUDGET=10MiB PENSTOCK_TRACER=$tracer
         goes_on || { echo "with $tracer" >&2 && return 1; }
         sound untouched
