@@ -202,6 +202,14 @@ void ps_capture_uncounted_goes(CUstream stream)
     pthread_mutex_unlock(&uncounted_lock);
 }
 
+/* Returns whether the driver has told whether a stream is captured, or that no such stream is. */
+static bool is_told(CUresult result)
+{
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+           result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_NOT_INITIALIZED || ps_cuda_is_fault(result) ||
+           ps_cuda_has_ended(result);
+}
+
 /*
  * Asks the driver for the stream's status, twice if need be: it may refuse for a moment. Says that
  * it goes on refusing. Returns the driver's answer.
@@ -210,10 +218,9 @@ static CUresult ask(CUstream stream, CUstreamCaptureStatus *status)
 {
     CUresult result = ps_cu.cuStreamIsCapturing(stream, status);
 
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+    if (!is_told(result))
         result = ps_cu.cuStreamIsCapturing(stream, status);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT && result != CUDA_ERROR_INVALID_HANDLE &&
-        !ps_cuda_is_fault(result) && !ps_cuda_has_ended(result))
+    if (!is_told(result))
         ps_log_warn_once(PROCESS,
                          "the driver can't tell whether a stream is captured (error %d): the driver may refuse a "
                          "capture of the program's; see `penstock doctor`",
