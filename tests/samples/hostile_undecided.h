@@ -37,6 +37,11 @@ static void case_made_after_failures(void)
     check_and_free_made(&made, "after a table whose kernel failed before");
 }
 
+static void take_a_while(void *)
+{
+    usleep(20000);
+}
+
 /*
  * Two kernels write the same table. The second is known to do so already. What is then decided
  * about the first is too late.
@@ -52,6 +57,7 @@ static void case_made_anew(void)
         CHECK(cudaStreamSynchronize(made.set.stream));
         LAUNCH(made.set.stream, 1, add_to_words, made.set.span[3], 0, 1);
     }
+    CHECK(cudaLaunchHostFunc(made.set.stream, take_a_while, nullptr)); /* so that both are launched before it decides */
     LAUNCH(made.set.stream, 2, write_late, made.table, made.named[2], made.named[3], 2);
     LAUNCH(made.set.stream, 2, write_known, made.table, made.named[0], made.named[1], 2);
     CHECK(cudaStreamSynchronize(made.set.stream));

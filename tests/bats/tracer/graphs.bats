@@ -287,10 +287,14 @@ END
     build_probe early "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
 int main(void)
 {
+    CUdeviceptr address;
     size_t left, total;
 
     EXPECT(cuCtxSynchronize() == CUDA_ERROR_NOT_INITIALIZED);
     EXPECT(cuMemGetInfo(&left, &total) == CUDA_ERROR_NOT_INITIALIZED);
+    EXPECT(cuMemAlloc(&address, 4 << 20) == CUDA_ERROR_NOT_INITIALIZED);
+    EXPECT(cuMemAllocAsync(&address, 4 << 20, CU_STREAM_PER_THREAD) == CUDA_ERROR_NOT_INITIALIZED);
+    EXPECT(cuStreamSynchronize(CU_STREAM_PER_THREAD) == CUDA_ERROR_NOT_INITIALIZED);
     return 0;
 }
 END_OF_C
