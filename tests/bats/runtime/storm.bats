@@ -15,7 +15,8 @@ storm() {
 }
 
 @test "whichever call fails, the results are right, or the program ends as CUDA programs end" {
-    local seconds=12
+    local seconds
+    seconds=$(patience 12)
     is_short || seconds=240
     # Each commit has a seed of its own.
     storm --library "$PENSTOCK_SO" --seconds $seconds --seed "${PENSTOCK_TEST_TURN:-0}"

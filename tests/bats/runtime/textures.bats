@@ -105,13 +105,19 @@ int main(void)
     return 0;
 }
 END
+    textured() {
+        run_probe textures PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) PENSTOCK_GUARD=unmap PENSTOCK_TRACER="$1" PENSTOCK_GRACE=0 \
+            CUDASIM_FAULT=cuTexObjectCreate:error@6,cuTexObjectCreate:error@7 \
+            CUDASIM_SCHED="$([ "$2" = threads ] && echo threads || echo seeded)" CUDASIM_SEED="${2/threads/0}"
+        goes_on && sound && said && at_most "$(quiet_or 5 0)" "$(report accesses_on_slot)" "accesses on slots"
+    }
     local tracer sched
     for tracer in cupti hook; do
         for sched in threads 1 2 3; do
-            run_probe textures PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) PENSTOCK_GUARD=unmap PENSTOCK_TRACER=$tracer PENSTOCK_GRACE=0 \
-                CUDASIM_FAULT=cuTexObjectCreate:error@6,cuTexObjectCreate:error@7 \
-                CUDASIM_SCHED="$([ $sched = threads ] && echo threads || echo seeded)" CUDASIM_SEED=${sched/threads/0}
-            { goes_on && sound && said && at_most "$(quiet_or 5 0)" "$(report accesses_on_slot)" "accesses on slots"; } || { echo "$tracer, $sched" >&2 && return 1; }
+            # On a busy machine a span may get no pages in time. Then it is on its slot, where the
+            # processor can't read.
+            textured $tracer $sched || { [ "$(quiet_or busy quiet)" = busy ] && textured $tracer $sched; } ||
+                { echo "$tracer, $sched" >&2 && return 1; }
         done
     done
 }
