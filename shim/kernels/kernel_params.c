@@ -6,9 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/libelf.h"
+#include "kernels/cubin.h"
 
-#define MACHINE_CUDA 190
 #define SECTION_TYPE_NV_INFO (SHT_LOPROC + 0)
 #define SECTION_PREFIX ".nv.info."
 #define SECTION_PREFIX_BYTES (sizeof SECTION_PREFIX - 1)
@@ -58,22 +57,11 @@ struct gathering {
 
 #define SIZE_UNSEEN UINT32_MAX
 
-/* The image comes from the same little-endian machine. Nothing in it need be aligned. */
-static uint16_t read_u16(const unsigned char *p)
-{
-    uint16_t value;
-
-    memcpy(&value, p, sizeof value);
-    return value;
-}
-
-static uint32_t read_u32(const unsigned char *p)
-{
-    uint32_t value;
-
-    memcpy(&value, p, sizeof value);
-    return value;
-}
+struct parse {
+    struct gathering g;
+    ps_kernel_params_fn each;
+    void *ctx;
+};
 
 /* Steps over one record. Returns 1; 0 at the end; -EINVAL if no whole record is left. */
 static int next_record(struct cursor *cursor, struct record *out)
@@ -99,7 +87,7 @@ static int next_record(struct cursor *cursor, struct record *out)
         break;
     case FORMAT_SIZED:
         out->value = cursor->at + 4;
-        out->bytes = read_u16(cursor->at + 2);
+        out->bytes = ps_cubin_u16(cursor->at + 2);
         taken += out->bytes;
         break;
     default:
@@ -144,12 +132,12 @@ static int take_param(struct gathering *g, const struct record *record)
 {
     if (record->bytes != 12)
         return -EINVAL;
-    uint32_t ordinal = read_u16(record->value + 4);
+    uint32_t ordinal = ps_cubin_u16(record->value + 4);
     if (ordinal >= g->count || g->params[ordinal].size != SIZE_UNSEEN)
         return -EINVAL;
-    g->params[ordinal].offset = read_u16(record->value + 6);
-    g->params[ordinal].size =
-        record->attribute == ATTRIBUTE_KPARAM_INFO ? read_u32(record->value + 8) >> 18 : read_u16(record->value + 8);
+    g->params[ordinal].offset = ps_cubin_u16(record->value + 6);
+    g->params[ordinal].size = record->attribute == ATTRIBUTE_KPARAM_INFO ? ps_cubin_u32(record->value + 8) >> 18
+                                                                         : ps_cubin_u16(record->value + 8);
     return 0;
 }
 
@@ -160,10 +148,10 @@ static int take_record(struct gathering *g, const struct record *record)
     if (record->format == FORMAT_SIZED && record->attribute == ATTRIBUTE_PARAM_CBANK) {
         if (record->bytes != 8)
             return -EINVAL;
-        g->param_cbank_size = read_u16(record->value + 6);
+        g->param_cbank_size = ps_cubin_u16(record->value + 6);
         g->has_param_cbank = true;
     } else if (record->format == FORMAT_HALF && record->attribute == ATTRIBUTE_CBANK_PARAM_SIZE) {
-        g->cbank_size = read_u16(record->value);
+        g->cbank_size = ps_cubin_u16(record->value);
         g->has_cbank_size = true;
     }
     return 0;
@@ -234,64 +222,29 @@ static int parse_section(struct gathering *g, const char *kernel, struct cursor 
     return rc != 0 ? rc : each(&layout, ctx);
 }
 
-static int parse_elf(const struct ps_libelf *libelf, Elf *elf, ps_kernel_params_fn each, void *ctx)
+static int parse_cubin_section(const struct ps_cubin_section *section, void *ctx)
 {
-    struct gathering g = {0};
-    size_t sections, names;
-    int rc = 0;
+    struct parse *parse = ctx;
+    struct cursor cursor;
 
-    /* For libelf, an image whose section headers lie outside it has no sections. */
-    if (libelf->elf_kind(elf) != ELF_K_ELF || libelf->elf_getshdrnum(elf, &sections) != 0 || sections == 0 ||
-        libelf->elf_getshdrstrndx(elf, &names) != 0)
+    if (!section || section->header.sh_type != SECTION_TYPE_NV_INFO)
+        return 0;
+    if (!section->name)
         return -EINVAL;
-    for (Elf_Scn *section = NULL; rc == 0 && (section = libelf->elf_nextscn(elf, section)) != NULL;) {
-        GElf_Shdr header;
-        if (!libelf->gelf_getshdr(section, &header)) {
-            rc = -EINVAL;
-            break;
-        }
-        if (header.sh_type != SECTION_TYPE_NV_INFO)
-            continue;
-        const char *name = libelf->elf_strptr(elf, names, header.sh_name);
-        if (!name) {
-            rc = -EINVAL;
-            break;
-        }
-        /* The section .nv.info itself is about the module. */
-        if (strncmp(name, SECTION_PREFIX, SECTION_PREFIX_BYTES) != 0)
-            continue;
-        const Elf_Data *data = libelf->elf_rawdata(section, NULL);
-        if (!data || (!data->d_buf && data->d_size != 0) || name[SECTION_PREFIX_BYTES] == '\0') {
-            rc = -EINVAL;
-            break;
-        }
-        rc = parse_section(&g, name + SECTION_PREFIX_BYTES, (struct cursor){data->d_buf, data->d_size}, each, ctx);
-    }
-    free(g.params);
-    return rc;
-}
-
-/* Returns whether the image is a cubin. libelf takes any ELF file, of either byte order. */
-static bool is_cubin(const unsigned char *image, size_t bytes)
-{
-    return bytes >= sizeof(Elf64_Ehdr) && memcmp(image, ELFMAG, SELFMAG) == 0 && image[EI_CLASS] == ELFCLASS64 &&
-           image[EI_DATA] == ELFDATA2LSB && read_u16(image + offsetof(Elf64_Ehdr, e_machine)) == MACHINE_CUDA &&
-           read_u16(image + offsetof(Elf64_Ehdr, e_shentsize)) == sizeof(Elf64_Shdr);
+    /* The section .nv.info itself is about the module. */
+    if (strncmp(section->name, SECTION_PREFIX, SECTION_PREFIX_BYTES) != 0)
+        return 0;
+    if (section->name[SECTION_PREFIX_BYTES] == '\0')
+        return -EINVAL;
+    const int rc = ps_cubin_section_bytes(section, &cursor.at, &cursor.left);
+    return rc ? rc : parse_section(&parse->g, section->name + SECTION_PREFIX_BYTES, cursor, parse->each, parse->ctx);
 }
 
 int ps_kernel_params_parse(const void *image, size_t bytes, ps_kernel_params_fn each, void *ctx)
 {
-    if (!image || !is_cubin(image, bytes))
-        return -EINVAL;
-    const struct ps_libelf *libelf = ps_real_libelf();
-    if (!libelf)
-        return -ENOTSUP;
+    struct parse parse = {.each = each, .ctx = ctx};
+    const int rc = ps_cubin_each_section(image, bytes, parse_cubin_section, &parse);
 
-    /* The cast is safe: for an image opened for reading, libelf writes only to its own copies. */
-    Elf *elf = libelf->elf_memory((char *)(uintptr_t)image, bytes);
-    if (!elf)
-        return -EINVAL;
-    int rc = parse_elf(libelf, elf, each, ctx);
-    libelf->elf_end(elf);
+    free(parse.g.params);
     return rc;
 }

@@ -1,7 +1,8 @@
 /*
- * Any bytes at all, given to the reader of cubins. It is a target of its own, and included by
- * tests/unit/kernels/test_kernel_params.c, which replays the seeds and a fixed series of spoilt
- * copies of them. The kernels of an image that is accepted are those that a second reader finds.
+ * Any bytes at all, given to the readers of cubins: of parameters and of code. It is a target of
+ * its own, and included by tests/unit/kernels/test_kernel_params.c, which replays the seeds and a
+ * fixed series of spoilt copies of them. The kernels of an image that is accepted are those that a
+ * second reader finds. One that is proved has no atomic operation.
  *
  * The image lies at the end of its pages with nothing mapped behind it, and is not writable: libelf
  * is not built with a sanitizer, and so a read past the end or a write faults all the same.
@@ -11,6 +12,7 @@
 #include <sys/mman.h>
 
 #include "kernels/kernel_params.h"
+#include "kernels/kernel_scan.h"
 #include "tests/fuzz/fuzz.h"
 
 #define TARGET_BYTES_MAX ((size_t)1 << 20)
@@ -101,6 +103,42 @@ static int target_check_layout(const struct ps_kernel_layout *layout, void *ctx)
     return 0;
 }
 
+/* Looks at each section of that name: several kernels of a spoilt image may have one name. */
+static bool target_some_code_is_harmless(const struct target_image *image, const char *kernel)
+{
+    Elf64_Ehdr elf;
+
+    memcpy(&elf, image->bytes, sizeof elf);
+    const Elf64_Shdr names = target_section(image, &elf, elf.e_shstrndx);
+    for (unsigned i = 1; i < elf.e_shnum; i++) {
+        const Elf64_Shdr section = target_section(image, &elf, i);
+        const uint64_t left = names.sh_offset < image->size ? image->size - names.sh_offset : 0;
+        const char *name = (const char *)image->bytes + names.sh_offset + section.sh_name;
+        bool has_atomics = false;
+        if (section.sh_type != SHT_PROGBITS || (uint64_t)section.sh_name + 6 + strlen(kernel) >= left ||
+            strncmp(name, ".text.", 6) != 0 || strcmp(name + 6, kernel) != 0)
+            continue;
+        for (uint64_t at = 0; at < section.sh_size; at += 16) {
+            const uint32_t operation = target_read(image->bytes + section.sh_offset + at, 2) & 0x1ff;
+            has_atomics |= operation >= 0x18a && operation <= 0x18e;
+        }
+        if (!has_atomics)
+            return true;
+    }
+    return false;
+}
+
+static int target_check_scan(const struct ps_kernel_scan *scan, void *ctx)
+{
+    const struct target_image *image = ctx;
+
+    fuzz_require(scan->name && scan->doubt < PS_DOUBTS && *ps_kernel_doubt_text(scan->doubt) != '?');
+    fuzz_require(scan->doubt != PS_DOUBT_NONE || (scan->at == 0 && scan->instruction == 0));
+    if (image->is_compared && scan->doubt == PS_DOUBT_NONE)
+        fuzz_require(target_some_code_is_harmless(image, scan->name));
+    return 0;
+}
+
 /* The second reader knows no image with more sections than the header can say. */
 static bool target_is_plain(const uint8_t *image, size_t bytes)
 {
@@ -132,6 +170,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 
     struct target_image told = {image, bytes, 1, target_is_plain(image, bytes)};
     int rc = ps_kernel_params_parse(image, bytes, target_check_layout, &told);
+    fuzz_require(rc == 0 || rc == -EINVAL);
+    rc = ps_kernel_scan(image, bytes, target_check_scan, &told);
     fuzz_require(rc == 0 || rc == -EINVAL);
     fuzz_require(mprotect(first, length, PROT_NONE) == 0);
     return 0;
