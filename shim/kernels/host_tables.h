@@ -37,11 +37,11 @@ static inline bool ps_host_tables_exist(void)
 
 /*
  * Names the spans whose addresses a kernel finds in host memory that it is given, some more than
- * once. `layout`: the kernel's, or NULL. `others`: its pointers to other memory than spans, as
- * kernel_words.h lists them; or NULL. Returns true if the kernel is given such memory. Costs some
- * ns a pointer. A pointer to a place where none has led yet costs a question to the driver,
- * some 100 ns. A look at host memory that holds no table costs some 100 ns. Any thread, no lock;
- * inside Penstock, in the context of the launch.
+ * once. `layout`: the kernel's, or NULL. `others`: its words outside the spans, by ps_kernel_words;
+ * or NULL. Returns true if the kernel is given such memory. Costs some ns for words that have come
+ * before, and else some ns a pointer. A pointer to a place where none has led yet costs a question
+ * to the driver, some 100 ns. A look at host memory that holds no table costs some 100 ns. Any
+ * thread, no lock; inside Penstock, in the context of the launch.
  */
 bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void **extra,
                          const struct ps_other_words *others, void (*name)(void *ctx, CUdeviceptr named), void *ctx);

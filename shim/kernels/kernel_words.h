@@ -44,42 +44,28 @@ static PS_ALWAYS_INLINE bool ps_may_be_in_structure(CUdeviceptr word)
     return word >= PS_LOWEST_IN_STRUCTURE && word % sizeof(void *) == 0;
 }
 
-#define PS_OTHERS_LISTED 32u
-
 /*
- * The words of a launch that may be addresses outside the range. Callers keep it in a local
- * variable of which only the functions here take the address, so that its counts stay in registers.
+ * The words of a launch outside the range. Callers keep it in a local variable of which only the
+ * functions here take the address, so that it stays in registers.
  */
 struct ps_other_words {
-    size_t count;
-    /*
-     * Those among them that are a parameter of their own, lie in a packed buffer, or may be a
-     * pointer in a structure. The list, the caller's, has PS_OTHERS_LISTED places. It holds them
-     * all if they are fewer: the next place takes words that turn out to be no address. NULL: they
-     * are not listed.
-     */
-    size_t pointers;
-    CUdeviceptr *list;
+    size_t count;    /* those that may be addresses */
+    uint64_t digest; /* of all; one in 2^64 launches with other words has the same */
 };
 
-static PS_ALWAYS_INLINE void ps_other_word(struct ps_other_words *others, CUdeviceptr word, bool is_pointer)
+static PS_ALWAYS_INLINE void ps_other_word(struct ps_other_words *others, CUdeviceptr word)
 {
-    const bool may_be = word - PS_WORDS_LOWEST < PS_WORDS_HIGHEST - PS_WORDS_LOWEST;
-
-    others->count += may_be;
-    if (!others->list || (!is_pointer && !ps_may_be_in_structure(word)))
-        return;
-    others->list[others->pointers % PS_OTHERS_LISTED] = word;
-    others->pointers += may_be;
+    others->count += word - PS_WORDS_LOWEST < PS_WORDS_HIGHEST - PS_WORDS_LOWEST;
+    others->digest = (others->digest << 9 | others->digest >> 55) + (word ^ word >> 32) * 0x9E3779B97F4A7C15u;
 }
 
 /*
  * Visits the words in `size` bytes at `bytes`. The range's bounds are arguments, because bounds in
- * memory would be read again for each word. `others` (may be NULL) gets the words that may be
- * addresses, and are not in the range. `packed`: the bytes are a packed buffer.
+ * memory would be read again for each word. `others` (may be NULL) gets the words outside the
+ * range.
  */
 static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t extent, const unsigned char *bytes, size_t size,
-                                         bool packed, ps_word_fn *visit, void *ctx, struct ps_other_words *others)
+                                         ps_word_fn *visit, void *ctx, struct ps_other_words *others)
 {
     uint64_t word;
 
@@ -88,7 +74,7 @@ static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t extent, cons
         if (word - base < extent)
             visit(ctx, word, sizeof word);
         else if (others)
-            ps_other_word(others, word, true);
+            ps_other_word(others, word);
         return;
     }
     for (size_t at = 0; at + 8 <= size; at += 8) {
@@ -96,7 +82,7 @@ static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t extent, cons
         if (word - base < extent)
             visit(ctx, word, size);
         else if (others)
-            ps_other_word(others, word, packed);
+            ps_other_word(others, word);
     }
 }
 
@@ -115,7 +101,7 @@ static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t extent, 
     }
     if (!buffer || !size)
         return false;
-    ps_words_of(base, extent, buffer, *size, true, visit, ctx, others);
+    ps_words_of(base, extent, buffer, *size, visit, ctx, others);
     return true;
 }
 
@@ -126,7 +112,7 @@ static PS_ALWAYS_INLINE void ps_words_of_parameters(CUdeviceptr base, uint64_t e
 {
     for (uint32_t i = from; i < to; i++)
         if (parameters[i])
-            ps_words_of(base, extent, parameters[i], layout->size[i], false, visit, ctx, others);
+            ps_words_of(base, extent, parameters[i], layout->size[i], visit, ctx, others);
 }
 
 /*
@@ -157,7 +143,7 @@ static PS_ALWAYS_INLINE void ps_words_of_list(CUdeviceptr base, uint64_t extent,
                                               uint32_t used, ps_word_fn *visit, void *ctx)
 {
     for (uint32_t i = 0; i < used; i++)
-        ps_words_of(base, extent, list + 8 * i, 8, false, visit, ctx, NULL);
+        ps_words_of(base, extent, list + 8 * i, 8, visit, ctx, NULL);
 }
 
 /*

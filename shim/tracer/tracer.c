@@ -383,10 +383,9 @@ void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameter
         layout && layout->tensor_lists.lists && ps_kernel_words_of_lists(layout, parameters, grid, note_word, a);
     if (has_lists)
         ps_count(list_launches);
-    CUdeviceptr list[PS_OTHERS_LISTED];
-    struct ps_other_words others = {.list = list};
+    struct ps_other_words others = {0};
     if (has_lists || ps_kernel_words(layout, parameters, extra, note_word, a, &others)) {
-        const struct ps_other_words listed = others; /* `others` has no address outside this function */
+        const struct ps_other_words given = others; /* `others` has no address outside this function */
         ps_made_tables_read();
         /* Before note_tables: a table that this kernel makes replaces what was there. */
         if ((has_lists || others.count || a->names_small) && !a->finds_none && (a->count || a->in_blocks.count) &&
@@ -395,7 +394,7 @@ void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameter
         note_tables(a, layout, parameters, extra);
         note_variables(a);
         note_use_of_graph_memory(a, layout, parameters, extra);
-        ps_host_tables_name(layout, parameters, extra, has_lists ? NULL : &listed, note_unit, a);
+        ps_host_tables_name(layout, parameters, extra, has_lists ? NULL : &given, note_unit, a);
         return;
     }
     ps_count(launches_without_layout);

@@ -199,7 +199,7 @@ static void look_at_word(void *ctx, CUdeviceptr word, size_t of_parameter)
         if (ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)looked.buffer, begin + at, part, NULL) != CUDA_SUCCESS ||
             ps_cu.cuStreamSynchronize(NULL) != CUDA_SUCCESS)
             return;
-        ps_words_of(ps_reservation.base, ps_reservation.reserved, looked.buffer, part, false, mark_word, NULL, NULL);
+        ps_words_of(ps_reservation.base, ps_reservation.reserved, looked.buffer, part, mark_word, NULL, NULL);
     }
 }
 

@@ -23,13 +23,17 @@ static struct ps_span *_Atomic map[UNITS];
 static struct ps_span span;
 static uint64_t *memory;
 
+static unsigned questions;
+static bool is_refused; /* the allocations are not there yet */
+
 static CUresult CUDAAPI attributes_of(unsigned count, CUpointer_attribute *asked, void **values, CUdeviceptr address)
 {
     const CUdeviceptr at = address - ALLOCATIONS_BASE;
 
     (void)asked;
     EXPECT_U64(5, count);
-    if (at >= ALLOCATIONS * ALLOCATION_BYTES)
+    questions++;
+    if (is_refused || at >= ALLOCATIONS * ALLOCATION_BYTES)
         return CUDA_ERROR_INVALID_VALUE;
     *(unsigned *)values[0] = CU_MEMORYTYPE_HOST;
     *(unsigned *)values[1] = 0;
@@ -101,33 +105,42 @@ static void no_span(void *ctx, CUdeviceptr word, size_t bytes)
     EXPECT(ps_address_is_a_spans(word));
 }
 
-/*
- * A launch with `count` parameters, of which one points to a table of three spans. Returns how many
- * it names by the list of its pointers. Every fifth of the others is a number, every seventh a
- * span.
- */
-static unsigned launch_by_list(unsigned count, unsigned table)
+static bool name_by(const struct ps_layout *layout, void **parameters)
+{
+    struct ps_other_words others = {0};
+
+    EXPECT(ps_kernel_words(layout, parameters, NULL, no_span, NULL, &others));
+    named = 0;
+    return ps_host_tables_name(layout, parameters, NULL, &others, note, NULL);
+}
+
+static struct ps_layout *new_layout(unsigned count, uint32_t bytes)
 {
     struct ps_layout *layout = calloc(1, sizeof *layout + count * sizeof *layout->size);
-    uint64_t word[100];
-    void *parameters[100];
-    CUdeviceptr list[PS_OTHERS_LISTED];
-    struct ps_other_words others = {.list = list};
-    unsigned pointers = 0;
 
     layout->count = count;
+    for (unsigned i = 0; i < count; i++)
+        layout->size[i] = bytes;
+    return layout;
+}
+
+/*
+ * A launch with `count` parameters, of which one points to a table of three spans. Returns how many
+ * it names, if it comes twice. Every fifth of the others is a number, every seventh a span.
+ */
+static unsigned launch_with(unsigned count, unsigned table)
+{
+    struct ps_layout *layout = new_layout(count, 8);
+    uint64_t word[100];
+    void *parameters[100];
+
     for (unsigned i = 0; i < count; i++) {
         const bool is_number = i % 5 == 0, is_span = i % 7 == 0;
         word[i] = i == table ? ALLOCATIONS_BASE + 64 : is_number ? i : is_span ? BASE + i : 0x700000000000u + i * 4096u;
-        pointers += i == table || !(is_number || is_span);
         parameters[i] = &word[i];
-        layout->size[i] = sizeof *word;
     }
-    EXPECT(ps_kernel_words(layout, parameters, NULL, no_span, NULL, &others));
-    EXPECT_U64(pointers, others.pointers);
-    EXPECT_U64(pointers, others.count);
-    named = 0;
-    EXPECT(ps_host_tables_name(layout, parameters, NULL, &others, note, NULL));
+    EXPECT(name_by(layout, parameters));
+    EXPECT(name_by(layout, parameters));
     free(layout);
     return named;
 }
@@ -137,30 +150,86 @@ static void test_a_table_among_many_parameters(void)
     write_table(64, 3);
     for (unsigned count = 1; count <= 100; count++)
         for (unsigned table = 0; table < count; table++)
-            EXPECT_U64(3, launch_by_list(count, table));
+            EXPECT_U64(3, launch_with(count, table));
 }
 
-/* A structure has other words that look like addresses. A packed buffer has parameters. */
-static void test_what_is_listed(void)
+/* A launch without host memory is known when it comes again, until there is new host memory. */
+static void test_launches_that_come_again(void)
 {
-    struct ps_layout *layout = calloc(1, sizeof *layout + sizeof *layout->size);
-    uint64_t word[] = {ALLOCATIONS_BASE, BASE, (1ull << 40) - 8, (1ull << 40) + 4, 77, 1ull << 48};
-    size_t bytes = sizeof word;
-    void *parameters[] = {word};
-    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, word, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
-    CUdeviceptr list[PS_OTHERS_LISTED];
-    struct ps_other_words of_structure = {.list = list}, of_buffer = {.list = list};
+    struct ps_layout *layout = new_layout(3, 8);
+    uint64_t word[] = {0x710000000000u, 5, ALLOCATIONS_BASE + 64};
+    void *parameters[] = {&word[0], &word[1], &word[2]};
 
-    layout->count = 1;
-    layout->size[0] = sizeof word;
-    EXPECT(ps_kernel_words(layout, parameters, NULL, no_span, NULL, &of_structure));
-    EXPECT_U64(3, of_structure.count);
-    EXPECT_U64(1, of_structure.pointers);
-    EXPECT_U64(word[0], list[0]);
-    EXPECT(ps_kernel_words(NULL, NULL, extra, no_span, NULL, &of_buffer));
-    EXPECT_U64(3, of_buffer.count);
-    EXPECT_U64(3, of_buffer.pointers);
-    EXPECT(list[0] == word[0] && list[1] == word[2] && list[2] == word[3]);
+    write_table(64, 3);
+    is_refused = true;
+    ps_host_tables_new_memory();
+    EXPECT(!name_by(layout, parameters));
+    is_refused = false;
+    const unsigned before = questions;
+    for (unsigned i = 0; i < 10; i++)
+        EXPECT(!name_by(layout, parameters));
+    EXPECT_U64(before, questions);
+    ps_host_tables_new_memory();
+    EXPECT(name_by(layout, parameters));
+    EXPECT_U64(3, named);
+    free(layout);
+}
+
+/* The words of a structure count only if they are aligned. As pointers the same words all count. */
+static void test_words_of_other_layouts(void)
+{
+    struct ps_layout *pointer = new_layout(1, 8), *structure = new_layout(1, 16);
+    uint64_t word[] = {ALLOCATIONS_BASE + 68, 0};
+    void *parameters[] = {word};
+
+    write_table(68, 3);
+    structure->size[0] = 12;
+    EXPECT(!name_by(structure, parameters));
+    EXPECT(!name_by(structure, parameters));
+    EXPECT(name_by(pointer, parameters));
+    free(pointer);
+    free(structure);
+}
+
+/* Any change of the words outside the spans changes the digest; spans don't. */
+static void test_digests(void)
+{
+    struct ps_layout *layout = new_layout(20, 8);
+    uint64_t word[20], digest[4 * 20 + 2];
+    void *parameters[20];
+    unsigned digests = 0;
+
+    for (unsigned i = 0; i < 20; i++) {
+        word[i] = i % 2 ? i / 8 : 0x700000000000u + i / 8;
+        parameters[i] = &word[i];
+    }
+    for (unsigned i = 0; i < 4 * 20 + 1; i++) {
+        struct ps_other_words others = {0};
+        const unsigned at = i / 4;
+        const uint64_t was = at < 20 ? word[at] : 0;
+        if (at < 20)
+            word[at] = (uint64_t[]){was + 1, was ^ 1ull << 63, was + (1ull << 32), ~was}[i % 4];
+        EXPECT(ps_kernel_words(layout, parameters, NULL, no_span, NULL, &others));
+        digest[digests++] = others.digest;
+        if (at < 20)
+            word[at] = was;
+    }
+    struct ps_other_words swapped = {0}, more = {0};
+    parameters[3] = &word[4];
+    parameters[4] = &word[3];
+    EXPECT(ps_kernel_words(layout, parameters, NULL, no_span, NULL, &swapped));
+    digest[digests++] = swapped.digest;
+    for (unsigned i = 0; i < digests; i++)
+        for (unsigned k = 0; k < i; k++)
+            EXPECT(digest[i] != digest[k]);
+    for (unsigned i = 0; i < 20; i++)
+        word[i] = i == 19 ? 0 : BASE + i;
+    EXPECT(ps_kernel_words(layout, parameters, NULL, no_span, NULL, &more));
+    layout->count = 19;
+    swapped = (struct ps_other_words){0};
+    EXPECT(ps_kernel_words(layout, parameters, NULL, no_span, NULL, &swapped));
+    EXPECT_U64(0, swapped.count);
+    EXPECT_U64(0, swapped.digest);
     free(layout);
 }
 
@@ -245,7 +314,9 @@ int main(void)
     test_the_guard_unmap_looks_at_all();
     test_many_allocations();
     test_a_table_among_many_parameters();
-    test_what_is_listed();
+    test_launches_that_come_again();
+    test_words_of_other_layouts();
+    test_digests();
     free(memory);
     return expect_status();
 }
