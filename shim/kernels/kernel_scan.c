@@ -35,6 +35,14 @@ enum {
     FORM_CONSTANT = 5,      /* the second is in a constant bank */
 };
 
+enum {
+    OPERATION_ULDC_INDEXED = 0x0bb,
+    OPERATION_LDC = 0x182,
+    REGISTER_ZERO = 0xff,
+    PARAMETERS_OF_SM_80 = 0x160, /* where they begin in bank 0, up to sm_89 */
+    PARAMETERS_OF_SM_90 = 0x210,
+};
+
 /* What an operation may do. One that is not listed is unknown. */
 enum operation {
     UNKNOWN,
@@ -142,24 +150,43 @@ static enum ps_kernel_doubt doubt_of_access(struct instruction i)
     return kind == 0 || kind == 4 ? PS_DOUBT_NONE : PS_DOUBT_SHARING;
 }
 
-/*
- * Bank 0 has the parameters, bank 2 constants of the compiler's. Bank 3 has the module's constant
- * variables, bank 4 addresses of its other variables and of functions.
- */
-static enum ps_kernel_doubt doubt_of_constant(struct instruction i)
+/* Bytes of bank 0 in front of the parameters that are the same for each launch of that shape. */
+static bool is_same_at(unsigned at, unsigned parameters)
 {
-    const unsigned form = i.low >> OPERATION_BITS & 7, bank = i.low >> 54 & 0x1f;
+    return at < 0x18 ||                   /* dimensions of the block and the grid */
+           (at >= 0x20 && at < 0x30) ||   /* local memory, bytes of dynamic shared memory */
+           (at >= 0x114 && at < 0x118) || /* bytes of shared memory that are reserved */
+           (parameters == PARAMETERS_OF_SM_80 ? at >= 0x118 && at < 0x120 : at >= 0x208); /* how to access memory */
+}
+
+/*
+ * Bank 0 has what the driver notes of the launch, then the parameters. Bank 2 has constants of the
+ * compiler's, bank 3 the module's constant variables, bank 4 addresses of its other variables and
+ * of functions.
+ */
+static enum ps_kernel_doubt doubt_of_constant(struct instruction i, unsigned parameters)
+{
+    const unsigned operation = i.low % OPERATIONS, form = i.low >> OPERATION_BITS & 7;
+    const unsigned bank = i.low >> 54 & 0x1f, at = i.low >> 38 & 0xffff;
+    const bool is_indexed =
+        operation == OPERATION_ULDC_INDEXED || (operation == OPERATION_LDC && (i.low >> 24 & 0xff) != REGISTER_ZERO);
 
     if (form != FORM_CONSTANT && form != FORM_CONSTANT_LAST)
         return PS_DOUBT_NONE;
-    return bank == 0 || bank == 2 ? PS_DOUBT_NONE : PS_DOUBT_VARIABLES;
+    /* The bank may be in a register: cx[], and with LDC.IL and the like. The ULDC has its index there. */
+    if ((operation != OPERATION_ULDC_INDEXED && (i.high >> 27 & 1)) ||
+        (operation == OPERATION_LDC && (i.high >> 14 & 3)))
+        return PS_DOUBT_VARIABLES;
+    if (bank == 0)
+        return at >= parameters || (!is_indexed && is_same_at(at, parameters)) ? PS_DOUBT_NONE : PS_DOUBT_LAUNCH;
+    return bank == 2 ? PS_DOUBT_NONE : PS_DOUBT_VARIABLES;
 }
 
-static enum ps_kernel_doubt doubt_of(struct instruction i)
+static enum ps_kernel_doubt doubt_of(struct instruction i, unsigned parameters)
 {
     switch ((enum operation)operations[i.low % OPERATIONS]) {
     case HARMLESS:
-        return doubt_of_constant(i);
+        return doubt_of_constant(i, parameters);
     case MEMORY:
         return doubt_of_access(i);
     case REGISTER:
@@ -229,7 +256,7 @@ static void scan_code(struct ps_kernel_scan *scan, unsigned arch, const unsigned
         arch < ARCH_FIRST || arch > ARCH_LAST || !bytes || bytes % INSTRUCTION_BYTES ? PS_DOUBT_CODE : PS_DOUBT_NONE;
     for (size_t at = 0; scan->doubt == PS_DOUBT_NONE && at < bytes; at += INSTRUCTION_BYTES) {
         const struct instruction i = instruction_at(code + at);
-        scan->doubt = doubt_of(i);
+        scan->doubt = doubt_of(i, arch < 90 ? PARAMETERS_OF_SM_80 : PARAMETERS_OF_SM_90);
         scan->at = (uint32_t)at;
         scan->instruction = i.low & 0xfff;
     }
@@ -268,7 +295,7 @@ static int add_relocations(struct cubin *cubin, const struct ps_cubin_section *s
     return 0;
 }
 
-/* Of an address that the loader puts into the code. */
+/* Of an address that the loader puts into the code. One of the kernel itself is not the same after a reload. */
 static enum ps_kernel_doubt doubt_of_symbol(const struct cubin *cubin, size_t symbol, size_t own)
 {
     Elf64_Sym s;
@@ -276,7 +303,7 @@ static enum ps_kernel_doubt doubt_of_symbol(const struct cubin *cubin, size_t sy
     if ((symbol + 1) * sizeof s > cubin->symbol_bytes)
         return PS_DOUBT_CODE;
     memcpy(&s, cubin->symbols + symbol * sizeof s, sizeof s);
-    if (s.st_shndx == own || s.st_other == IN_SHARED_MEMORY)
+    if ((s.st_shndx == own && ELF64_ST_TYPE(s.st_info) != STT_FUNC) || s.st_other == IN_SHARED_MEMORY)
         return PS_DOUBT_NONE;
     return ELF64_ST_TYPE(s.st_info) == STT_FUNC ? PS_DOUBT_CALLS : PS_DOUBT_VARIABLES;
 }
@@ -347,6 +374,7 @@ const char *ps_kernel_doubt_text(enum ps_kernel_doubt doubt)
         [PS_DOUBT_SHARING] = "volatile or synchronizing accesses",
         [PS_DOUBT_CLOCK] = "a clock",
         [PS_DOUBT_PLACE] = "the multiprocessor it runs on",
+        [PS_DOUBT_LAUNCH] = "what differs between launches",
         [PS_DOUBT_CALLS] = "calls of other functions",
         [PS_DOUBT_VARIABLES] = "variables of its module",
         [PS_DOUBT_INSTRUCTION] = "an unknown instruction",

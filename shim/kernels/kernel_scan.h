@@ -24,6 +24,7 @@ enum ps_kernel_doubt {
     PS_DOUBT_SHARING,     /* volatile or synchronizing accesses, which other threads may change or see */
     PS_DOUBT_CLOCK,       /* a clock, a timer or a performance counter */
     PS_DOUBT_PLACE,       /* the number of its multiprocessor, or of its place there */
+    PS_DOUBT_LAUNCH,      /* what the driver notes of each launch, such as the number of the grid */
     PS_DOUBT_CALLS,       /* code outside the kernel's own section, or a jump by a register */
     PS_DOUBT_VARIABLES,   /* variables of the module, constant ones included */
     PS_DOUBT_INSTRUCTION, /* an instruction that is not known */

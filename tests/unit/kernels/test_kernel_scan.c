@@ -44,9 +44,11 @@ static struct image read_image(const char *path)
 }
 
 static const char *const prefixes[PS_DOUBTS] = {
-    [PS_DOUBT_NONE] = "proved_",     [PS_DOUBT_ATOMICS] = "atomics_",     [PS_DOUBT_FENCES] = "fences_",
-    [PS_DOUBT_SHARING] = "sharing_", [PS_DOUBT_CLOCK] = "clock_",         [PS_DOUBT_PLACE] = "place_",
-    [PS_DOUBT_CALLS] = "calls_",     [PS_DOUBT_VARIABLES] = "variables_", [PS_DOUBT_INSTRUCTION] = "instruction_",
+    [PS_DOUBT_NONE] = "proved_",         [PS_DOUBT_ATOMICS] = "atomics_",
+    [PS_DOUBT_FENCES] = "fences_",       [PS_DOUBT_SHARING] = "sharing_",
+    [PS_DOUBT_CLOCK] = "clock_",         [PS_DOUBT_PLACE] = "place_",
+    [PS_DOUBT_LAUNCH] = "launch_",       [PS_DOUBT_CALLS] = "calls_",
+    [PS_DOUBT_VARIABLES] = "variables_", [PS_DOUBT_INSTRUCTION] = "instruction_",
 };
 
 struct seen {
@@ -90,9 +92,9 @@ static void test_names(void)
     const struct seen sm_90 = scan_file(CUBINS "scan-sm_90-cuda13.cubin", see_named);
     const struct seen outside = scan_file(CUBINS "outside-sm_90-cuda13.cubin", see_named);
 
-    EXPECT_U64(28, sm_80.kernels);
-    EXPECT_U64(29, sm_90.kernels); /* one with an instruction of sm_90 */
-    EXPECT_U64(3, outside.kernels);
+    EXPECT_U64(33, sm_80.kernels);
+    EXPECT_U64(34, sm_90.kernels); /* one with an instruction of sm_90 */
+    EXPECT_U64(4, outside.kernels);
     for (unsigned i = 0; i < PS_DOUBT_CODE; i++)
         EXPECT(sm_80.of[i] && sm_90.of[i]);
 }
@@ -160,14 +162,24 @@ static void test_each_place(void)
         {0x919, (uint64_t)0x21 << 8, PS_DOUBT_NONE},   /* S2R of the thread's number */
         {0x919, (uint64_t)0x43 << 8, PS_DOUBT_PLACE},
         {0x9c3, (uint64_t)0x50 << 8, PS_DOUBT_CLOCK},
-        {0xa24, (uint64_t)0, PS_DOUBT_NONE},                /* IMAD with a parameter */
-        {0xa24 | (uint64_t)2 << 54, 0, PS_DOUBT_NONE},      /* with a number of the compiler's */
-        {0xa24 | (uint64_t)3 << 54, 0, PS_DOUBT_VARIABLES}, /* with a constant variable */
-        {0x624 | (uint64_t)4 << 54, 0, PS_DOUBT_VARIABLES}, /* the last operand is an address */
-        {0x824 | (uint64_t)4 << 54, 0, PS_DOUBT_NONE},      /* a number that looks like that */
-        {0x944, 0, PS_DOUBT_NONE},                          /* CALL.REL of a number */
-        {0x344, 0, PS_DOUBT_CALLS},                         /* by a register */
-        {0x949, 0, PS_DOUBT_CALLS},                         /* BRX */
+        {0xa24, (uint64_t)0, PS_DOUBT_NONE},                 /* IMAD with the width of a block */
+        {0xa24 | (uint64_t)0x210 << 38, 0, PS_DOUBT_NONE},   /* with a parameter */
+        {0xa24 | (uint64_t)0x30 << 38, 0, PS_DOUBT_LAUNCH},  /* with the number of the grid */
+        {0xa24 | (uint64_t)0x160 << 38, 0, PS_DOUBT_LAUNCH}, /* a parameter for sm_80 only */
+        {0xa24, (uint64_t)1 << 27, PS_DOUBT_VARIABLES},      /* of a bank in a register */
+        {0xff000b82, 0, PS_DOUBT_NONE},                      /* LDC of the width of a block */
+        {0x00000b82, 0, PS_DOUBT_LAUNCH},                    /* by a register */
+        {0xabb, (uint64_t)1 << 27, PS_DOUBT_LAUNCH},         /* ULDC by a register */
+        {0xabb | (uint64_t)0x210 << 38, (uint64_t)1 << 27, PS_DOUBT_NONE},
+        {0xb82 | (uint64_t)0x210 << 38, 0, PS_DOUBT_NONE},   /* of parameters, by a register */
+        {0xff000b82, (uint64_t)1 << 14, PS_DOUBT_VARIABLES}, /* of a bank in a register */
+        {0xa24 | (uint64_t)2 << 54, 0, PS_DOUBT_NONE},       /* with a number of the compiler's */
+        {0xa24 | (uint64_t)3 << 54, 0, PS_DOUBT_VARIABLES},  /* with a constant variable */
+        {0x624 | (uint64_t)4 << 54, 0, PS_DOUBT_VARIABLES},  /* the last operand is an address */
+        {0x824 | (uint64_t)4 << 54, 0, PS_DOUBT_NONE},       /* a number that looks like that */
+        {0x944, 0, PS_DOUBT_NONE},                           /* CALL.REL of a number */
+        {0x344, 0, PS_DOUBT_CALLS},                          /* by a register */
+        {0x949, 0, PS_DOUBT_CALLS},                          /* BRX */
     };
     struct image image = read_image(CUBINS "one-sm_90-cuda13.cubin");
     struct code code = {.name = ".text.one"};
@@ -202,7 +214,7 @@ static void test_any_alignment(void)
         struct seen seen = {0};
         memmove(image.bytes + shift, image.bytes + shift - 1, image.size);
         EXPECT_INT(0, ps_kernel_scan(image.bytes + shift, image.size, see_named, &seen));
-        EXPECT_U64(29, seen.kernels);
+        EXPECT_U64(34, seen.kernels);
     }
     free(image.bytes);
 }
@@ -225,7 +237,7 @@ static void test_refusals(void)
     image.bytes[7] = 0; /* OS and ABI: the place of the architecture is unknown */
     struct seen seen = {0};
     EXPECT_INT(0, ps_kernel_scan(image.bytes, image.size, see, &seen));
-    EXPECT_U64(29, seen.of[PS_DOUBT_CODE]);
+    EXPECT_U64(34, seen.of[PS_DOUBT_CODE]);
     free(image.bytes);
 }
 

@@ -10,6 +10,11 @@ extern "C" __global__ void calls_outside(int *x)
     x[threadIdx.x] = elsewhere(x[threadIdx.x]);
 }
 
+extern "C" __global__ void calls_itself(unsigned long long *x)
+{
+    x[threadIdx.x] = (unsigned long long)(void *)calls_itself;
+}
+
 extern "C" __global__ void variables_outside(int *x)
 {
     x[threadIdx.x] = variable;

@@ -8,6 +8,10 @@
 #define AT (threadIdx.x + blockIdx.x * blockDim.x)
 #define KERNEL extern "C" __global__ void
 
+struct list {
+    int value[64];
+};
+
 KERNEL proved_add(float *x, const float *y, int n)
 {
     if (AT < n)
@@ -52,6 +56,11 @@ KERNEL proved_local(int *x, int from)
     for (int i = 0; i < 64; i++)
         list[(i * from) & 63] = i;
     x[AT] = list[x[AT] & 63];
+}
+
+KERNEL proved_list(int *x, struct list list)
+{
+    x[AT] = list.value[AT & 63] + gridDim.y + blockDim.z;
 }
 
 KERNEL atomics_add(float *x)
@@ -147,6 +156,39 @@ KERNEL place_warp(int *x)
 
     asm volatile("mov.u32 %0, %%warpid;" : "=r"(place));
     x[AT] = place;
+}
+
+KERNEL launch_multiprocessors(int *x)
+{
+    int number;
+
+    asm volatile("mov.u32 %0, %%nsmid;" : "=r"(number));
+    x[AT] = number;
+}
+
+KERNEL launch_environment(int *x)
+{
+    int value;
+
+    asm volatile("mov.u32 %0, %%envreg3;" : "=r"(value));
+    x[AT] = value;
+}
+
+KERNEL launch_grid(long long *x)
+{
+    long long grid;
+
+    asm volatile("mov.u64 %0, %%gridid;" : "=l"(grid));
+    x[AT] = grid;
+}
+
+/* The driver tells where the constant variables are. */
+__constant__ int constant_by_address[64];
+KERNEL launch_constant(int *x, int which)
+{
+    const int *from = which ? &constant_by_address[AT & 31] : x;
+
+    x[AT] = *from;
 }
 
 KERNEL calls_pointer(int *x, int (*function)(int))
