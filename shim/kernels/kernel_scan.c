@@ -38,6 +38,7 @@ enum {
 enum {
     OPERATION_ULDC_INDEXED = 0x0bb,
     OPERATION_LDC = 0x182,
+    OPERATION_ST = 0x185, /* and STG: behind the loads */
     REGISTER_ZERO = 0xff,
     PARAMETERS_OF_SM_80 = 0x160, /* where they begin in bank 0, up to sm_89 */
     PARAMETERS_OF_SM_90 = 0x210,
@@ -142,12 +143,12 @@ static enum ps_kernel_doubt doubt_of_register(unsigned number)
     return number >= 0x50 && number <= 0x6f ? PS_DOUBT_CLOCK : PS_DOUBT_PLACE;
 }
 
-/* Bits 77 to 80: 0 for a weak access, 4 for memory that is constant while the kernel runs. */
+/* Bits 77 to 80: 0 for a weak access, 4 for a load of memory that is constant while the kernel runs. */
 static enum ps_kernel_doubt doubt_of_access(struct instruction i)
 {
     const unsigned kind = i.high >> 13 & 0xf;
 
-    return kind == 0 || kind == 4 ? PS_DOUBT_NONE : PS_DOUBT_SHARING;
+    return kind == 0 || (kind == 4 && i.low % OPERATIONS < OPERATION_ST) ? PS_DOUBT_NONE : PS_DOUBT_SHARING;
 }
 
 /* Bytes of bank 0 in front of the parameters that are the same for each launch of that shape. */

@@ -159,6 +159,7 @@ static void test_each_place(void)
         {0x981, (uint64_t)4 << 13, PS_DOUBT_NONE},     /* of constant memory */
         {0x981, (uint64_t)10 << 13, PS_DOUBT_SHARING}, /* for the whole system */
         {0x986, (uint64_t)7 << 13, PS_DOUBT_SHARING},  /* STG for the whole device */
+        {0x986, (uint64_t)4 << 13, PS_DOUBT_SHARING},  /* a strong STG */
         {0x919, (uint64_t)0x21 << 8, PS_DOUBT_NONE},   /* S2R of the thread's number */
         {0x919, (uint64_t)0x43 << 8, PS_DOUBT_PLACE},
         {0x9c3, (uint64_t)0x50 << 8, PS_DOUBT_CLOCK},
