@@ -143,7 +143,7 @@ static enum ps_kernel_doubt doubt_of_register(unsigned number)
     return number >= 0x50 && number <= 0x6f ? PS_DOUBT_CLOCK : PS_DOUBT_PLACE;
 }
 
-/* Bits 77 to 80: 0 for a weak access, 4 for a load of memory that is constant while the kernel runs. */
+/* Bits 77 to 80: 0 for a weak access, 4 for a load of memory that stays constant meanwhile. */
 static enum ps_kernel_doubt doubt_of_access(struct instruction i)
 {
     const unsigned kind = i.high >> 13 & 0xf;
@@ -174,7 +174,7 @@ static enum ps_kernel_doubt doubt_of_constant(struct instruction i, unsigned par
 
     if (form != FORM_CONSTANT && form != FORM_CONSTANT_LAST)
         return PS_DOUBT_NONE;
-    /* The bank may be in a register: cx[], and with LDC.IL and the like. The ULDC has its index there. */
+    /* The bank may be in a register: cx[], and LDC.IL and the like. ULDC has its index there. */
     if ((operation != OPERATION_ULDC_INDEXED && (i.high >> 27 & 1)) ||
         (operation == OPERATION_LDC && (i.high >> 14 & 3)))
         return PS_DOUBT_VARIABLES;
@@ -296,7 +296,10 @@ static int add_relocations(struct cubin *cubin, const struct ps_cubin_section *s
     return 0;
 }
 
-/* Of an address that the loader puts into the code. One of the kernel itself is not the same after a reload. */
+/*
+ * Of an address that the loader puts into the code. One of the kernel itself is another one when
+ * its module is loaded again.
+ */
 static enum ps_kernel_doubt doubt_of_symbol(const struct cubin *cubin, size_t symbol, size_t own)
 {
     Elf64_Sym s;
