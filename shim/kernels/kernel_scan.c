@@ -119,7 +119,8 @@ static const unsigned char operations[OPERATIONS] = {
     SEVERAL(0x1a5, 0x1a6, ATOMIC),   /* LDGMC REDG */
     SEVERAL(0x1a8, 0x1a9, ATOMIC),   /* ATOMG ATOMG.CAS */
     [0x1ab] = FENCE,                 /* ERRBAR */
-    SEVERAL(0x1ae, 0x1af, HARMLESS), /* LDGSTS LDGDEPBAR */
+    [0x1ae] = MEMORY,                /* LDGSTS */
+    [0x1af] = HARMLESS,              /* LDGDEPBAR */
     [0x1c3] = REGISTER,              /* S2UR */
     [0x1c6] = FENCE,                 /* FENCE */
 };

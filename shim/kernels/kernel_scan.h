@@ -4,8 +4,9 @@
  * instruction words tell, 128 bits each. An instruction that is not known to be harmless is a
  * doubt, so what NVIDIA adds later costs a proof and no correctness.
  *
- * A proof does not cover blocks that write the same address without atomics, nor memory that a
- * kernel reads before it has written it.
+ * A proof does not cover threads that write the same address without atomics, or wait for each
+ * other so; nor memory that a kernel reads before it has written it, nor masks of active threads
+ * where these part.
  *
  * Threads: no state of its own; any thread, also inside a CUPTI callback. The image is only read,
  * and not trusted.
