@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # The costs of the fast paths. The bounds are three times the targets. The fastest batch of each row
-# is compared, of up to three runs if other work used the machine, so a busy machine can't fail the
+# is compared, of up to six runs if other work used the machine, so a busy machine can't fail the
 # test. scripts/dev/bench itself compares the medians with the targets.
 
 load ../../lib/helper
@@ -11,16 +11,23 @@ SAID=${BATS_FILE_TMPDIR:-}/said
 setup_file() {
     [ "${BUILD##*/}" = release ] || return 0
     local again
-    for again in 1 2 3; do
+    for again in 1 2 3 4 5 6; do
         timeout --kill-after=5 "$(patience 200)" "$ROOT/scripts/dev/bench" --quick --json "$COSTS.$again" "$BUILD" >"$SAID" 2>&1 || true
         [ -s "$COSTS.$again" ] || return 0
         # Takes each row from the run in which it was fastest.
         jq -s '.[-1] + {rows: ([.[].rows] | transpose | map(min_by(.low_ns)))}' "$COSTS".? >"$COSTS"
-        [ -n "$(too_dear)" ] || return 0
+        [ -n "$(too_dear)$(too_dear_in_program)" ] || return 0
     done
 }
 
 too_dear() { jq -r '.rows[] | select(.target_ns and .low_ns > 3 * .target_ns) | .what' "$COSTS"; }
+
+# The rows of launches in a program have no target. Each takes a callback of CUPTI. A machine may be
+# slow for minutes, and a plain launch is then slow as well.
+too_dear_in_program() {
+    jq -r '.rows[] | select((.what | startswith("launch of 20 pointers in a program")) and .low_ns > 2000 and .low_ns > 5 * .plain_ns) |
+        "\(.what): \(.low_ns) ns, plain \(.plain_ns) ns"' "$COSTS"
+}
 
 # figure NAME KEY: prints a value of one row.
 figure() { jq -er --arg name "$1" ".rows[] | select(.what == \$name) | .$2" "$COSTS"; }
@@ -75,12 +82,10 @@ measured() {
     done
 }
 
-@test "a launch in a program, callback included, costs at most two microseconds" {
+@test "a launch in a program, callback included, costs at most two microseconds, or five plain launches" {
     measured
-    local memory
-    for memory in "small allocations" spans; do
-        at_most 2000 "$(figure "launch of 20 pointers in a program, $memory" 'low_ns | round')" "$memory"
-    done
+    equal 2 "$(jq '[.rows[] | select(.what | startswith("launch of 20 pointers in a program"))] | length' "$COSTS")" rows
+    equal '' "$(too_dear_in_program)" "too dear"
 }
 
 @test "a process that never calls CUDA is not slowed down" {
