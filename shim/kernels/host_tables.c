@@ -223,11 +223,11 @@ static PS_ALWAYS_INLINE void look_at(void *ctx, CUdeviceptr word, size_t bytes)
 /* ---- launches ---- */
 
 /*
- * Launches whose words were all found to be no host memory, each by its digest and the time. Most
- * launches come again with the words of the step before, and are found here.
+ * Launches that were looked through and are given no host memory, each by its digest and the time.
+ * Most launches have the words that they had in the step before, and are found here.
  */
 enum { LAUNCHES = 1 << 14 };
-static _Atomic uint64_t without[LAUNCHES];
+static _Atomic uint64_t without_host_memory[LAUNCHES];
 
 /* Layouts live as long as the process. They tell which of the words may be pointers. */
 static uint64_t digest_of(const struct ps_layout *layout, bool packed, const struct ps_other_words *others)
@@ -245,7 +245,7 @@ bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void
     const uint64_t time = atomic_load_explicit(&new_memory, memory_order_acquire);
     const uint64_t digest = others ? digest_of(layout, look.packed, others) : 0;
     const uint64_t now = digest + time * 0xD6E8FEB86659FD93u;
-    _Atomic uint64_t *place = &without[(digest >> 32) % LAUNCHES];
+    _Atomic uint64_t *place = &without_host_memory[(digest >> 32) % LAUNCHES];
     if (others && atomic_load_explicit(place, memory_order_relaxed) == now)
         return false;
     if (!ps_kernel_words_between(PS_WORDS_LOWEST, PS_WORDS_HIGHEST - PS_WORDS_LOWEST, layout, parameters, extra,

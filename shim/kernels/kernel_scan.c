@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "kernels/cubin.h"
 
 #define SECTION_PREFIX ".text."
@@ -233,24 +234,12 @@ struct relocations {
 struct cubin {
     struct kernel *kernels;
     struct relocations *relocations;
-    size_t kernel_count, relocation_count;
+    size_t kernel_count, kernel_room, relocation_count, relocation_room;
     const unsigned char *symbols;
     size_t symbol_bytes, symbol_section;
     ps_kernel_scan_fn each;
     void *ctx;
 };
-
-/* Returns room for one element more behind `count`, or NULL. Arrays grow at powers of two. */
-static void *room_for_one(void **array, size_t count, size_t bytes)
-{
-    if ((count & (count - 1)) == 0) {
-        void *grown = realloc(*array, (count ? 2 * count : 1) * bytes);
-        if (!grown)
-            return NULL;
-        *array = grown;
-    }
-    return (char *)*array + count * bytes;
-}
 
 static void scan_code(struct ps_kernel_scan *scan, unsigned arch, const unsigned char *code, size_t bytes)
 {
@@ -268,12 +257,14 @@ static void scan_code(struct ps_kernel_scan *scan, unsigned arch, const unsigned
 
 static int add_kernel(struct cubin *cubin, const struct ps_cubin_section *section)
 {
-    struct kernel *k = room_for_one((void **)&cubin->kernels, cubin->kernel_count, sizeof *k);
+    struct kernel *grown = ps_grown_array(cubin->kernels, cubin->kernel_count, &cubin->kernel_room, 8, sizeof *grown);
     const unsigned char *code;
     size_t bytes;
 
-    if (!k)
+    if (!grown)
         return -ENOMEM;
+    cubin->kernels = grown;
+    struct kernel *k = &grown[cubin->kernel_count];
     if (ps_cubin_section_bytes(section, &code, &bytes))
         return -EINVAL;
     *k = (struct kernel){.scan.name = section->name + SECTION_PREFIX_BYTES, .section = section->index};
@@ -284,10 +275,13 @@ static int add_kernel(struct cubin *cubin, const struct ps_cubin_section *sectio
 
 static int add_relocations(struct cubin *cubin, const struct ps_cubin_section *section)
 {
-    struct relocations *r = room_for_one((void **)&cubin->relocations, cubin->relocation_count, sizeof *r);
+    struct relocations *grown =
+        ps_grown_array(cubin->relocations, cubin->relocation_count, &cubin->relocation_room, 8, sizeof *grown);
 
-    if (!r)
+    if (!grown)
         return -ENOMEM;
+    cubin->relocations = grown;
+    struct relocations *r = &grown[cubin->relocation_count];
     *r = (struct relocations){.entry = section->header.sh_type == SHT_RELA ? sizeof(Elf64_Rela) : sizeof(Elf64_Rel),
                               .section = section->header.sh_info,
                               .symbols = section->header.sh_link};

@@ -1,12 +1,12 @@
 /*
  * Tells which kernels of a cubin are proved: what they write depends only on their parameters and
  * on the memory that they read. Such a kernel can be launched again for the same result. The
- * instruction words tell, 128 bits each. An instruction that is not known to be harmless is a
- * doubt, so what NVIDIA adds later costs a proof and no correctness.
+ * scan reads the instructions, of 128 bits each. It doubts each one that it does not know to be
+ * harmless. So an instruction that NVIDIA adds later only makes fewer kernels proved.
  *
- * A proof does not cover threads that write the same address without atomics, or wait for each
- * other so; nor memory that a kernel reads before it has written it, nor masks of active threads
- * where these part.
+ * A proof does not cover three things. Threads may write to one address, or wait for each other,
+ * without atomics. A kernel may read memory before it has written it. And it may store which
+ * threads are active after a branch.
  *
  * Threads: no state of its own; any thread, also inside a CUPTI callback. The image is only read,
  * and not trusted.
@@ -33,7 +33,7 @@ enum ps_kernel_doubt {
     PS_DOUBTS,
 };
 
-/* One kernel, or one function that kernels call: the cubin does not tell them apart by sections. */
+/* One kernel, or one function that kernels call. Both have a section of their own. */
 struct ps_kernel_scan {
     const char *name; /* the symbol, mangled; lives until `each` returns */
     enum ps_kernel_doubt doubt;
@@ -51,7 +51,7 @@ typedef int (*ps_kernel_scan_fn)(const struct ps_kernel_scan *scan, void *ctx);
  */
 int ps_kernel_scan(const void *image, size_t bytes, ps_kernel_scan_fn each, void *ctx);
 
-/* Returns a doubt in words that go on "not proved: ", such as "atomic operations". */
+/* Returns a doubt as words for messages, such as "atomic operations". */
 const char *ps_kernel_doubt_text(enum ps_kernel_doubt doubt);
 
 #endif

@@ -53,10 +53,18 @@ struct ps_other_words {
     uint64_t digest; /* of all; one in 2^64 launches with other words has the same */
 };
 
+/* Mixed by itself, so that two words whose changes are related don't make up for each other. */
+static PS_ALWAYS_INLINE uint64_t ps_mixed_word(uint64_t word)
+{
+    const uint64_t mixed = word * 0x9E3779B97F4A7C15u;
+
+    return (mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93u;
+}
+
 static PS_ALWAYS_INLINE void ps_other_word(struct ps_other_words *others, CUdeviceptr word)
 {
     others->count += word - PS_WORDS_LOWEST < PS_WORDS_HIGHEST - PS_WORDS_LOWEST;
-    others->digest = (others->digest << 9 | others->digest >> 55) + (word ^ word >> 32) * 0x9E3779B97F4A7C15u;
+    others->digest = (others->digest << 9 | others->digest >> 55) + ps_mixed_word(word);
 }
 
 /*

@@ -57,7 +57,8 @@ static void case_made_anew(void)
         CHECK(cudaStreamSynchronize(made.set.stream));
         LAUNCH(made.set.stream, 1, add_to_words, made.set.span[3], 0, 1);
     }
-    CHECK(cudaLaunchHostFunc(made.set.stream, take_a_while, nullptr)); /* so that both are launched before it decides */
+    CHECK(cudaLaunchHostFunc(made.set.stream, take_a_while,
+                             nullptr)); /* so that both are launched before the first runs */
     LAUNCH(made.set.stream, 2, write_late, made.table, made.named[2], made.named[3], 2);
     LAUNCH(made.set.stream, 2, write_known, made.table, made.named[0], made.named[1], 2);
     CHECK(cudaStreamSynchronize(made.set.stream));

@@ -22,10 +22,10 @@ setup_file() {
 
 too_dear() { jq -r '.rows[] | select(.target_ns and .low_ns > 3 * .target_ns) | .what' "$COSTS"; }
 
-# The rows of launches in a program have no target. Each takes a callback of CUPTI. A machine may be
-# slow for minutes, and a plain launch is then slow as well.
+# The rows of launches in a program have no target. A machine may be slow for minutes. A plain launch
+# is slow then, too: one of spans costs three of these.
 too_dear_in_program() {
-    jq -r '.rows[] | select((.what | startswith("launch of 20 pointers in a program")) and .low_ns > 2000 and .low_ns > 5 * .plain_ns) |
+    jq -r '.rows[] | select((.what | startswith("launch of 20 pointers in a program")) and .low_ns > 2000 and .low_ns > 4 * .plain_ns) |
         "\(.what): \(.low_ns) ns, plain \(.plain_ns) ns"' "$COSTS"
 }
 
@@ -82,7 +82,7 @@ measured() {
     done
 }
 
-@test "a launch in a program, callback included, costs at most two microseconds, or five plain launches" {
+@test "a launch in a program, callback included, costs at most two microseconds, or four plain launches" {
     measured
     equal 2 "$(jq '[.rows[] | select(.what | startswith("launch of 20 pointers in a program"))] | length' "$COSTS")" rows
     equal '' "$(too_dear_in_program)" "too dear"

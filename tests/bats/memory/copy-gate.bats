@@ -42,8 +42,8 @@ train() {
     # One wait for each piece in either direction: eight pages out, sixteen in.
     local pieces=$(($(report evicted_bytes) / (8 * 4096) + $(report reloaded_bytes) / (16 * 4096)))
     at_least $((pieces * $(quiet_or 5 9) / 10)) "$(ledger calls.cuStreamWaitValue32_v2)" "looks, with $pieces pieces moved"
-    # On a busy machine mappings come late, and in either way.
-    at_most $((without * $(quiet_or 8 1) / 4)) "$(ledger slices)" "time slices with a gate, of $without without"
+    # On a busy machine mappings come late, with a gate and without.
+    at_most $((without * $(quiet_or 6 1) / 4)) "$(ledger slices)" "time slices with a gate, of $without without"
     sound
 }
 

@@ -303,6 +303,28 @@ static void test_the_guard_unmap_looks_at_all(void)
     ps_settings.guard = PS_GUARD_AUTO;
 }
 
+/* Two numbers may change together, one by 1 and its neighbour by 512. That shows in the digest. */
+static void test_digests_of_related_changes(void)
+{
+    struct ps_layout *layout = new_layout(2, 8);
+    const uint64_t first = 1u << 20, second = 1u << 30;
+    uint64_t word[2] = {first, second};
+    void *parameters[] = {&word[0], &word[1]};
+    struct ps_other_words before = {0};
+
+    EXPECT(ps_kernel_words(layout, parameters, NULL, no_span, NULL, &before));
+    for (uint64_t change = 1; change <= 100000; change++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            struct ps_other_words others = {0};
+            word[0] = first + change;
+            word[1] = second + (uint64_t)sign * 512 * change;
+            EXPECT(ps_kernel_words(layout, parameters, NULL, no_span, NULL, &others));
+            if (!EXPECT(others.digest != before.digest))
+                change = UINT32_MAX;
+        }
+    free(layout);
+}
+
 int main(void)
 {
     prepare();
@@ -317,6 +339,7 @@ int main(void)
     test_launches_that_come_again();
     test_words_of_other_layouts();
     test_digests();
+    test_digests_of_related_changes();
     free(memory);
     return expect_status();
 }

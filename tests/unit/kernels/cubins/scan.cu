@@ -134,53 +134,24 @@ KERNEL clock_cycles(long long *x)
     x[AT] = clock64();
 }
 
-KERNEL clock_timer(long long *x)
-{
-    long long now;
+/* A kernel that stores one of PTX's special registers. */
+#define STORES(name, type, bits, constraint, special)                                                                  \
+    KERNEL name(type *x)                                                                                               \
+    {                                                                                                                  \
+        type value;                                                                                                    \
+                                                                                                                       \
+        asm volatile("mov.u" bits " %0, %%" special ";" : "=" constraint(value));                                      \
+        x[AT] = value;                                                                                                 \
+    }
+#define STORES_32(name, special) STORES(name, int, "32", "r", special)
+#define STORES_64(name, special) STORES(name, long long, "64", "l", special)
 
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    x[AT] = now;
-}
-
-KERNEL place_multiprocessor(int *x)
-{
-    int place;
-
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(place));
-    x[AT] = place;
-}
-
-KERNEL place_warp(int *x)
-{
-    int place;
-
-    asm volatile("mov.u32 %0, %%warpid;" : "=r"(place));
-    x[AT] = place;
-}
-
-KERNEL launch_multiprocessors(int *x)
-{
-    int number;
-
-    asm volatile("mov.u32 %0, %%nsmid;" : "=r"(number));
-    x[AT] = number;
-}
-
-KERNEL launch_environment(int *x)
-{
-    int value;
-
-    asm volatile("mov.u32 %0, %%envreg3;" : "=r"(value));
-    x[AT] = value;
-}
-
-KERNEL launch_grid(long long *x)
-{
-    long long grid;
-
-    asm volatile("mov.u64 %0, %%gridid;" : "=l"(grid));
-    x[AT] = grid;
-}
+STORES_64(clock_timer, "globaltimer")
+STORES_32(place_multiprocessor, "smid")
+STORES_32(place_warp, "warpid")
+STORES_32(launch_multiprocessors, "nsmid")
+STORES_32(launch_environment, "envreg3")
+STORES_64(launch_grid, "gridid")
 
 /* The driver tells where the constant variables are. */
 __constant__ int constant_by_address[64];
