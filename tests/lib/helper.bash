@@ -11,7 +11,10 @@ BUILD=${PENSTOCK_TEST_BUILD:-build/release}
 [[ "$BUILD" == /* ]] || BUILD=$ROOT/$BUILD
 DEVICE=${PENSTOCK_TEST_DEVICE:-sim}
 STRICT=${PENSTOCK_TEST_STRICT:-}
-: "${PENSTOCK_TEST_SEEDS:=80}" # make test-all: 2000
+# The pace of this run: a number from 1, which scripts/dev/test raises where the machine is slow.
+PACE=1
+[ ! -s "${PENSTOCK_TEST_PACE:-}" ] || read -r PACE <"$PENSTOCK_TEST_PACE"
+: "${PENSTOCK_TEST_SEEDS:=$((80 / PACE))}" # make test-all: 2000
 SIM=$BUILD/sim
 SAMPLES=$BUILD/samples
 PENSTOCK_SO=$BUILD/libpenstock.so
@@ -63,8 +66,8 @@ some_of() {
 }
 
 # by_turn N: in a short run, skips all but every Nth test of a file; the commit decides which ones
-# run
-by_turn() { ! is_short || [ $(((BATS_TEST_NUMBER + ${PENSTOCK_TEST_TURN:-0}) % $1)) -eq 0 ] || skip "its turn is with another commit"; }
+# run. On a slow machine more are skipped.
+by_turn() { ! is_short || [ $(((BATS_TEST_NUMBER + ${PENSTOCK_TEST_TURN:-0}) % ($1 * PACE))) -eq 0 ] || skip "its turn is with another commit"; }
 
 # --- requirements of a test -----------------------------------------------------------------------
 # requires WORD...: skips this test unless every word holds. Only this function lists the words; an

@@ -237,6 +237,27 @@ EOF
     equal '1 passed, 0 failed' "${lines[-1]}"
 }
 
+@test "the runner runs less by turns if it would not be over in time, and says so" {
+    sample_suite <<'EOF'
+load ../../lib/helper
+TEST "first" { by_turn 1; echo "$PENSTOCK_TEST_SEEDS" >"$SEEN"; }
+TEST "second" { by_turn 1; }
+EOF
+    # More files than a tenth of all tests: the pace is known behind the first.
+    cp tree/tests/bats/room/{sample,later}.bats
+    sample_run SEEN="$WORK/seen" PENSTOCK_TEST_TURN=1 sample later
+    ended_with 0
+    equal '4 passed, 0 failed' "${lines[-1]}"
+    equal 80 "$(cat seen)" "seeds"
+    sample_run SEEN="$WORK/seen" PENSTOCK_TEST_TURN=1 PENSTOCK_TEST_UNTIL=$(($(date +%s) + 600)) sample later
+    equal '4 passed, 0 failed' "${lines[-1]}"
+    sample_run SEEN="$WORK/seen" PENSTOCK_TEST_TURN=7 PENSTOCK_TEST_UNTIL=1 sample later
+    ended_with 0
+    contains "$output" '^pace: 2 of 4 tests ran in [0-9]+ s, and -[0-9]+ s are left; turns come 8 times less often$'
+    equal '3 passed, 0 failed, 1 skipped' "${lines[-1]}"
+    equal 10 "$(cat seen)" "seeds"
+}
+
 @test "the runner adds up the seconds of each room, those of unit programs too" {
     sample_suite <<'EOF'
 TEST "good" { true; }
