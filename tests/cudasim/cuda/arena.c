@@ -107,6 +107,7 @@ struct gap {
 };
 
 #define SMALLEST_ARENA ((size_t)1 << 24)
+#define HUGE_PAGE ((size_t)1 << 21)
 
 static struct gap *gaps;
 static uintptr_t cursor;
@@ -142,13 +143,35 @@ static void make_arena(void)
     cursor = gap->base;
 }
 
-/* Returns the link to a gap of at least `bytes` at or above `from`, or NULL. */
-static struct gap **gap_from(uintptr_t from, size_t bytes)
+/* Returns how far the gap's base is from the next multiple of `aligned`. */
+static size_t before_aligned(const struct gap *gap, size_t aligned)
+{
+    return -gap->base & (aligned - 1);
+}
+
+/* Returns the link to a gap at or above `from` with room for `bytes` that are aligned, or NULL. */
+static struct gap **gap_from(uintptr_t from, size_t bytes, size_t aligned)
 {
     for (struct gap **link = &gaps; *link; link = &(*link)->next)
-        if ((*link)->base >= from && (*link)->size >= bytes)
+        if ((*link)->base >= from && (*link)->size >= bytes + before_aligned(*link, aligned))
             return link;
     return NULL;
+}
+
+/* Splits the gap, so that its base is aligned. Returns its link, or NULL if there is no memory. */
+static struct gap **align_gap(struct gap **link, size_t aligned)
+{
+    struct gap *gap = *link;
+    const size_t before = before_aligned(gap, aligned);
+    struct gap *first = before ? malloc(sizeof *first) : NULL;
+
+    if (!before || !first)
+        return before ? NULL : link;
+    *first = (struct gap){gap->base, before, gap};
+    gap->base += before;
+    gap->size -= before;
+    *link = first;
+    return &first->next;
 }
 
 uintptr_t cudasim_arena_take(size_t bytes)
@@ -160,13 +183,19 @@ uintptr_t cudasim_arena_take(size_t bytes)
      * than CUDA promises.
      */
     size_t size = whole_pages(bytes) + CUDASIM_PAGE;
-    struct gap **link = gap_from(cursor, size);
+    const bool is_huge = bytes >= HUGE_PAGE;
+    const size_t aligned = is_huge ? HUGE_PAGE : CUDASIM_PAGE;
+    struct gap **link = gap_from(cursor, size, aligned);
     if (!link)
-        link = gap_from(0, size);
+        link = gap_from(0, size, aligned);
+    if (link)
+        link = align_gap(link, aligned);
     if (!link)
         return 0;
     struct gap *gap = *link;
     uintptr_t base = gap->base;
+    if (is_huge) /* without them, most of the system's time goes to the page faults of the poison */
+        madvise((void *)base, whole_pages(bytes), MADV_HUGEPAGE);
     if (mprotect((void *)base, whole_pages(bytes), PROT_READ | PROT_WRITE))
         return 0;
     gap->base += size;
