@@ -314,7 +314,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 LIBDIR ?= $(PREFIX)/lib
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
-programs := $(tools) scripts/command/penstock-advise scripts/command/penstock-help scripts/command/penstock-report scripts/command/penstock-summary scripts/command/penstock-verify
+programs := $(tools) scripts/command/penstock-advise scripts/command/penstock-help scripts/command/penstock-kernels scripts/command/penstock-report scripts/command/penstock-summary scripts/command/penstock-verify
 modules := scripts/command/penstock_command.py scripts/command/penstock_files.py scripts/command/penstock_findings.py scripts/command/penstock_output.py scripts/command/penstock_reports.py scripts/command/penstock_text.py
 public_headers := $(wildcard include/penstock/*.h)
 # The README, and what it and these lead to.

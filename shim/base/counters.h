@@ -40,6 +40,8 @@
     PS_COUNTER(pointer_tables_forgotten) /* pointer tables dropped for lack of room */                                 \
     PS_COUNTER(nccl_calls)               /* NCCL calls that named a span */                                            \
     PS_COUNTER(nccl_registrations)       /* buffers in spans that were registered with NCCL */                         \
+    PS_COUNTER(cubins_read)              /* cubins that were loaded, each time */                                      \
+    PS_COUNTER(cubins_unread)            /* those that could not be read: no kernel is proved then */                  \
     PS_COUNTER(layouts_from_cubin)       /* kernels whose layout came from .nv.info */                                 \
     PS_COUNTER(layouts_from_driver)      /* kernels whose layout came from the driver */                               \
     PS_COUNTER(layouts_compared)         /* kernels with a layout from each */                                         \

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cuda/driver.h"
 #include "kernels/kernel_params.h"
+#include "kernels/named_kernels.h"
 
 /*
  * Layouts by handle. A handle's layout is in one of PROBES places, from the handle's own on. Places
@@ -21,10 +22,11 @@
 #define TABLE (1u << 14)
 #define PROBES 16u
 struct place {
-    _Alignas(32) _Atomic uint32_t changes;
+    _Alignas(64) _Atomic uint32_t changes;
     _Atomic uint32_t generation;
     CUfunction _Atomic function; /* NULL: free */
     const struct ps_layout *_Atomic layout;
+    struct ps_named_kernel *_Atomic kernel; /* whose uses are counted; NULL: it could not be kept */
 };
 static struct place by_handle[TABLE];
 static atomic_uint generation = 1;
@@ -37,87 +39,23 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 #define KEPT (1u << 10)
 static const struct ps_layout *kept[KEPT];
 
-/* Layouts from cubins, by the kernel's name; guarded by the lock. */
-struct named {
-    struct named *next;
-    uint64_t hash;
-    char *name;
-    bool ambiguous; /* two cubins disagree, as generated kernels reuse names; the driver decides */
-    uint32_t count;
-    uint32_t *size;
-};
-#define BUCKETS (1u << 12)
-static struct named *buckets[BUCKETS];
-
-static uint64_t hash_of(const char *text) /* FNV-1a */
-{
-    uint64_t h = 14695981039346656037u;
-
-    while (*text)
-        h = (h ^ (unsigned char)*text++) * 1099511628211u;
-    return h;
-}
-
-/* [locked] */
-static struct named *find_named(const char *name, uint64_t hash)
-{
-    for (struct named *n = buckets[hash % BUCKETS]; n; n = n->next)
-        if (n->hash == hash && !strcmp(n->name, name))
-            return n;
-    return NULL;
-}
-
-static uint32_t *sizes_of(const struct ps_kernel_layout *layout)
-{
-    uint32_t *size = malloc((layout->count ? layout->count : 1) * sizeof *size);
-
-    for (uint32_t i = 0; size && i < layout->count; i++)
-        size[i] = layout->params[i].size;
-    return size;
-}
-
-/* The parser calls this for each kernel of a cubin. */
-static int keep(const struct ps_kernel_layout *layout, void *ctx)
-{
-    uint64_t hash = hash_of(layout->name);
-
-    (void)ctx;
-    pthread_mutex_lock(&lock);
-    struct named *n = find_named(layout->name, hash);
-    if (n) {
-        bool same = n->count == layout->count;
-        for (uint32_t i = 0; same && i < n->count; i++)
-            same = n->size[i] == layout->params[i].size;
-        n->ambiguous |= !same;
-    } else if ((n = calloc(1, sizeof *n))) {
-        n->hash = hash;
-        n->name = strdup(layout->name);
-        n->count = layout->count;
-        n->size = sizes_of(layout);
-        if (n->name && n->size) {
-            n->next = buckets[hash % BUCKETS];
-            buckets[hash % BUCKETS] = n;
-        } else {
-            free(n->name);
-            free(n->size);
-            free(n);
-        }
-    }
-    pthread_mutex_unlock(&lock);
-    return 0;
-}
-
 void ps_layouts_add_cubin(const void *image, size_t bytes)
 {
-    if (!image || !bytes)
-        return;
-    int r = ps_kernel_params_parse(image, bytes, keep, NULL);
+    bool changed = false;
+    const int r = ps_named_kernels_add_cubin(image, image ? bytes : 0, &changed);
+
+    if (changed)
+        atomic_fetch_add(&generation, 1);
+    if (!r)
+        ps_count(cubins_read);
+    else
+        ps_count(cubins_unread);
     if (r == -ENOTSUP) {
         static atomic_bool said;
         if (ps_log_first_time(&said))
             ps_log_info(LAYOUT, "libelf.so.1 is missing: the layout of kernel parameters comes from the driver alone");
     } else if (r)
-        ps_log_debug(LAYOUT, "a cubin of %zu bytes gave no layouts (error %d)", bytes, -r);
+        ps_log_debug(LAYOUT, "a cubin of %zu bytes can't be read (error %d)", bytes, -r);
 }
 
 void ps_layouts_module_gone(void)
@@ -188,19 +126,21 @@ static int ask_driver(CUfunction function, uint32_t *size)
 }
 
 /* Finds or makes the layout of this content. Returns NULL if there is no memory. [locked] */
-static const struct ps_layout *keep_layout(const uint32_t *size, uint32_t count, const char *name)
+static const struct ps_layout *keep_layout(const uint32_t *size, uint32_t count, const char *name,
+                                           enum ps_kernel_doubt doubt)
 {
     const enum ps_known_kernel known = ps_kernel_known(name);
     const struct ps_torch_tensor_lists tensor_lists = known == PS_KERNEL_KEEPS_NO_ADDRESS
                                                           ? ps_torch_tensor_lists_of(name, size, count)
                                                           : (struct ps_torch_tensor_lists){0};
-    uint32_t hash = count * 4 + known;
+    uint32_t hash = (count * 4 + known) * PS_DOUBTS + doubt;
 
     for (uint32_t i = 0; i < count; i++)
         hash = (hash ^ size[i]) * 16777619u;
     const struct ps_layout **bucket = &kept[hash % KEPT];
     for (const struct ps_layout *l = *bucket; l; l = l->next)
-        if (l->count == count && l->known == known && !memcmp(&l->tensor_lists, &tensor_lists, sizeof tensor_lists) &&
+        if (l->count == count && l->known == known && l->doubt == doubt &&
+            !memcmp(&l->tensor_lists, &tensor_lists, sizeof tensor_lists) &&
             !memcmp(l->size, size, count * sizeof *size))
             return l;
     struct ps_layout *layout = malloc(sizeof *layout + count * sizeof *size);
@@ -209,29 +149,33 @@ static const struct ps_layout *keep_layout(const uint32_t *size, uint32_t count,
     layout->next = *bucket;
     layout->count = count;
     layout->known = known;
+    layout->doubt = doubt;
     layout->tensor_lists = tensor_lists;
     memcpy(layout->size, size, count * sizeof *size);
     *bucket = layout;
     return layout;
 }
 
-/* Works a layout out. Returns NULL if neither cubin nor driver knows it. */
-static const struct ps_layout *work_out(CUfunction function)
+/*
+ * Works a layout out. Returns NULL if neither cubin nor driver knows it. Sets `kernel` to the
+ * kernel of that name, or NULL.
+ */
+static const struct ps_layout *work_out(CUfunction function, struct ps_named_kernel **kernel)
 {
     const struct ps_layout *layout = NULL;
+    struct ps_kernel_facts facts = {.scan.doubt = PS_DOUBT_CODE};
     uint32_t *asked = malloc(PS_KERNEL_PARAMS_COUNT_MAX * sizeof *asked);
     int n;
 
+    *kernel = NULL;
     if (!asked)
         return NULL;
     n = ask_driver(function, asked);
     const char *name = ps_layouts_kernel_name(function);
-    pthread_mutex_lock(&lock);
-    const struct named *cubin = name ? find_named(name, hash_of(name)) : NULL;
-    if (cubin && cubin->ambiguous)
-        cubin = NULL;
-    bool same = cubin && n == (int)cubin->count && !memcmp(asked, cubin->size, cubin->count * sizeof *asked);
-    if (cubin && n >= 0) {
+    if (name)
+        *kernel = ps_named_kernel(name, &facts);
+    bool same = facts.has_sizes && n == (int)facts.count && !memcmp(asked, facts.size, facts.count * sizeof *asked);
+    if (facts.has_sizes && n >= 0) {
         ps_count(layouts_compared);
         if (!same) {
             ps_count(layout_disagreements);
@@ -240,16 +184,20 @@ static const struct ps_layout *work_out(CUfunction function)
                 name);
         }
     }
-    bool use_cubin = cubin && (n < 0 || same);
+    bool use_cubin = facts.has_sizes && (n < 0 || same);
+    /* The driver runs another kernel than the one that was read. */
+    if (facts.has_sizes && !use_cubin)
+        facts.scan.doubt = PS_DOUBT_CODE;
+    pthread_mutex_lock(&lock);
     if (use_cubin)
-        layout = keep_layout(cubin->size, cubin->count, name);
+        layout = keep_layout(facts.size, facts.count, name, facts.scan.doubt);
     else if (n >= 0)
-        layout = keep_layout(asked, (uint32_t)n, name);
+        layout = keep_layout(asked, (uint32_t)n, name, facts.scan.doubt);
+    pthread_mutex_unlock(&lock);
     if (layout && use_cubin)
         ps_count(layouts_from_cubin);
     else if (layout)
         ps_count(layouts_from_driver);
-    pthread_mutex_unlock(&lock);
     free(asked);
     return layout;
 }
@@ -283,7 +231,8 @@ static struct place *place_for(CUfunction function, uint32_t now)
  * Writes a place. A reader that sees one of these stores sees all stores before it. So a reader
  * that finds a new field also finds the odd number. [locked]
  */
-static void write_place(struct place *place, CUfunction function, uint32_t now, const struct ps_layout *layout)
+static void write_place(struct place *place, CUfunction function, uint32_t now, const struct ps_layout *layout,
+                        struct ps_named_kernel *kernel)
 {
     const uint32_t changes = atomic_load_explicit(&place->changes, memory_order_relaxed);
 
@@ -291,10 +240,11 @@ static void write_place(struct place *place, CUfunction function, uint32_t now, 
     atomic_store_explicit(&place->generation, now, memory_order_release);
     atomic_store_explicit(&place->function, function, memory_order_release);
     atomic_store_explicit(&place->layout, layout, memory_order_release);
+    atomic_store_explicit(&place->kernel, kernel, memory_order_release);
     atomic_store_explicit(&place->changes, changes + 2, memory_order_release);
 }
 
-/* Returns the layout of the place if it is the handle's, else NULL. */
+/* Returns the layout of the place if it is the handle's, else NULL. Counts a use of the kernel. */
 static inline const struct ps_layout *read_place(struct place *place, CUfunction function, uint32_t now)
 {
     if (atomic_load_explicit(&place->function, memory_order_relaxed) != function)
@@ -303,24 +253,29 @@ static inline const struct ps_layout *read_place(struct place *place, CUfunction
     const bool is_it = atomic_load_explicit(&place->function, memory_order_acquire) == function &&
                        atomic_load_explicit(&place->generation, memory_order_acquire) == now;
     const struct ps_layout *layout = atomic_load_explicit(&place->layout, memory_order_acquire);
+    struct ps_named_kernel *kernel = atomic_load_explicit(&place->kernel, memory_order_acquire);
 
-    return is_it && !(changes & 1) && atomic_load_explicit(&place->changes, memory_order_relaxed) == changes ? layout
-                                                                                                             : NULL;
+    if (!is_it || (changes & 1) || atomic_load_explicit(&place->changes, memory_order_relaxed) != changes)
+        return NULL;
+    ps_named_kernel_count(kernel);
+    return layout;
 }
 
 const struct ps_layout *ps_layout_of(CUfunction function)
 {
     const uint32_t now = atomic_load_explicit(&generation, memory_order_relaxed);
+    struct ps_named_kernel *kernel;
     const struct ps_layout *layout;
 
     for (uint32_t i = 0; i < PROBES; i++)
         if ((layout = read_place(place_of(function, i), function, now)))
             return layout;
-    layout = work_out(function);
+    layout = work_out(function, &kernel);
+    ps_named_kernel_count(kernel);
     if (!layout)
         return NULL;
     pthread_mutex_lock(&lock);
-    write_place(place_for(function, now), function, now, layout);
+    write_place(place_for(function, now), function, now, layout, kernel);
     pthread_mutex_unlock(&lock);
     return layout;
 }

@@ -1,5 +1,6 @@
 /*
- * Kernel parameter layouts for the launch path: found by function handle, without a lock.
+ * Kernel parameter layouts for the launch path: found by function handle, without a lock. With each
+ * comes whether the kernel is proved (kernel_scan.h).
  *
  * A layout comes from the kernel's cubin and from the driver. The cubin's is read by
  * kernel_params.c, from CUPTI's module-loaded callback. The driver's comes from cuFuncGetParamInfo
@@ -14,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/kernel_scan.h"
 #include "kernels/known_kernels.h"
 #include "kernels/torch_tensor_lists.h"
 
@@ -25,19 +27,20 @@ struct ps_layout {
     const struct ps_layout *next; /* in the list of kept layouts */
     uint32_t count;
     enum ps_known_kernel known;
+    enum ps_kernel_doubt doubt;                /* why the kernel is not proved, if it isn't */
     struct ps_torch_tensor_lists tensor_lists; /* of the parameter that holds such lists, if any */
     uint32_t size[];                           /* bytes of each parameter */
 };
 
 /*
- * Returns the layout of a kernel's parameters, or NULL if it is unknown. `function` may be a
- * CUkernel, as launches pass it. Any thread.
+ * Returns the layout of a kernel's parameters, or NULL if it is unknown. Counts a use of the kernel
+ * (named_kernels.h). `function` may be a CUkernel, as launches pass it. Any thread.
  */
 const struct ps_layout *ps_layout_of(CUfunction function);
 
 /*
- * A cubin was loaded: keeps its kernels' layouts by name. The image is read and not kept. Any
- * thread.
+ * A cubin was loaded: keeps its kernels' layouts by name, and which ones are proved. The image is
+ * read and not kept; NULL: it can't be had. Any thread.
  */
 void ps_layouts_add_cubin(const void *image, size_t bytes);
 

@@ -23,6 +23,7 @@
 #include "base/waits.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
+#include "kernels/named_kernels.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "memory/shutdown.h"
@@ -43,6 +44,9 @@
  * step.
  */
 #define HINT_FROM 20
+
+/* Kernels that the report names: programs that make kernels may have any number. */
+#define KERNELS_NAMED 2000u
 
 static struct ps_ranks ranks;
 static char directory[PS_SETTINGS_PATH_BYTES];
@@ -280,6 +284,51 @@ static void write_slab(struct ps_json *j, const struct figures *f)
     ps_json_end(j);
 }
 
+struct kernels_written {
+    struct ps_json *json;
+    uint64_t used, proved, uses, uses_of_proved;
+};
+
+static int write_kernel(const struct ps_kernel_scan *scan, uint64_t uses, void *ctx)
+{
+    struct kernels_written *w = ctx;
+    const bool is_proved = scan->doubt == PS_DOUBT_NONE;
+
+    w->uses += uses;
+    w->proved += is_proved;
+    w->uses_of_proved += is_proved ? uses : 0;
+    if (w->used++ >= KERNELS_NAMED)
+        return 0;
+    ps_json_begin_object(w->json, NULL);
+    ps_json_string(w->json, "name", scan->name);
+    ps_json_u64(w->json, "uses", uses);
+    if (is_proved)
+        ps_json_null(w->json, "doubt");
+    else
+        ps_json_string(w->json, "doubt", ps_kernel_doubt_text(scan->doubt));
+    if (!is_proved && scan->doubt != PS_DOUBT_CODE) {
+        ps_json_u64(w->json, "at", scan->at);
+        ps_json_u64(w->json, "instruction", scan->instruction);
+    }
+    ps_json_end(w->json);
+    return 0;
+}
+
+static void write_kernels(struct ps_json *j)
+{
+    struct kernels_written w = {.json = j};
+
+    ps_json_begin_object(j, "kernels");
+    ps_json_begin_array(j, "list");
+    ps_named_kernels_each_used(write_kernel, &w);
+    ps_json_end(j);
+    ps_json_u64(j, "used", w.used);
+    ps_json_u64(j, "proved", w.proved);
+    ps_json_u64(j, "uses", w.uses);
+    ps_json_u64(j, "uses_of_proved", w.uses_of_proved);
+    ps_json_end(j);
+}
+
 /*
  * Writes the figures of each device. The caller holds the first device's lock; that device's
  * figures also stand at the top, as if it were the only one. At the end of the process a device is
@@ -339,6 +388,7 @@ static bool write_fields(struct ps_json *j, const struct figures *f, bool at_the
     write_slab(j, f);
     write_passthrough(j);
     write_learning(j, f);
+    write_kernels(j);
     if (ps_devices_count() > 1)
         all = write_devices(j, at_the_end);
     ps_json_end(j);

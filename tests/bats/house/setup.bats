@@ -108,6 +108,7 @@ fake_toolkit() {
 ./lib/libpenstock.so.0
 ./libexec/penstock/penstock-doctor
 ./libexec/penstock/penstock-help
+./libexec/penstock/penstock-kernels
 ./libexec/penstock/penstock-plan
 ./libexec/penstock/penstock-plan-bound
 ./libexec/penstock/penstock-report

@@ -108,6 +108,35 @@ PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost
         grep -vxE 'devices|launch|layer|reloads|bytes|(predicted|actual)_ns|launches_earlier|largest_bytes|class|name')" "fields that the manual describes, and no report has"
 }
 
+@test "the report and doctor tell which kernels were used, and which are proved" {
+    train
+    right_results
+    jq -e '.kernels | (.list | length > 3 and all(.[]; (.name | type == "string") and .uses > 0 and has("doubt"))) and
+        .used == (.list | length) and .uses == ([.list[].uses] | add) and
+        .proved == ([.list[] | select(.doubt == null)] | length) and .proved > 3 and
+        .uses_of_proved == ([.list[] | select(.doubt == null).uses] | add)' "$REPORT"
+    equal "$(report launches)" "$(report kernels.uses)" uses
+    run_command doctor --kernels "$REPORT"
+    ended_with 0
+    equal "$((2 + $(report kernels.used)))" "${#lines[@]}" lines
+    contains "${lines[0]}" '^[0-9,]+ of [0-9,]+ uses are of proved kernels: [0-9]+ of [0-9]+ kernels$'
+    contains "$output" '^ +[0-9,]+  proved  '
+    # No cubin was read.
+    train PENSTOCK_TRACER=hook
+    equal 0 "$(report kernels.proved)" "proved kernels"
+    run_command doctor --kernels "$REPORT"
+    contains "${lines[0]}" '^0 of [0-9,]+ uses are of proved kernels'
+    contains "$output" '^ +[0-9,]+  no code that can be read  '
+    jq 'del(.kernels)' "$REPORT" >old.json
+    run_command doctor --kernels old.json
+    ended_with 2
+    contains "$output" '^penstock: old\.json: an older version wrote this report'
+    jq '.kernels.list[0].name = 7' "$REPORT" >wrong.json
+    run_command doctor --kernels=wrong.json
+    ended_with 2
+    contains "$output" '^penstock: wrong\.json: not a complete Penstock report'
+}
+
 @test "without a limit the budget is null in the report" {
     train PENSTOCK_BUDGET=unlimited
     right_results

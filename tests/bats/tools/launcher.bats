@@ -60,7 +60,7 @@ refused() {
 
 @test "a missing value or an invalid file is named, with the help to read" {
     local words
-    for words in 'run --budget' 'run --library' 'verify --steps' 'advise --keep' 'doctor --library' 'top --library' 'plan --library' 'plan recording --budget' \
+    for words in 'run --budget' 'run --library' 'verify --steps' 'advise --keep' 'doctor --library' 'doctor --kernels' 'top --library' 'plan --library' 'plan recording --budget' \
         'plan recording --policy' 'report -o' 'report --output'; do
         # shellcheck disable=SC2086 # words
         refused "${words##* }: a value is missing; see penstock ${words%% *} --help\$" $words

@@ -16,32 +16,7 @@
 #include "expect.h"
 #include "kernels/cubin.h"
 #include "kernels/kernel_scan.h"
-
-#define CUBINS "tests/unit/kernels/cubins/" /* the tests run in the tree's top */
-
-struct image {
-    unsigned char *bytes;
-    size_t size;
-};
-
-static struct image read_image(const char *path)
-{
-    struct image image = {0};
-    FILE *file = fopen(path, "rb");
-
-    if (!EXPECT(file != NULL)) {
-        fprintf(stderr, "  %s\n", path);
-        return image;
-    }
-    fseek(file, 0, SEEK_END);
-    image.size = (size_t)ftell(file);
-    rewind(file);
-    image.bytes = malloc(image.size + 16);
-    if (EXPECT(image.bytes != NULL))
-        EXPECT_U64(image.size, fread(image.bytes, 1, image.size, file));
-    fclose(file);
-    return image;
-}
+#include "read_image.h"
 
 static const char *const prefixes[PS_DOUBTS] = {
     [PS_DOUBT_NONE] = "proved_",         [PS_DOUBT_ATOMICS] = "atomics_",
