@@ -21,9 +21,9 @@ struct outline {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct entry list[PS_LAUNCH_TABLES_MAX];
-static struct outline outlines[PS_LAUNCH_TABLES_MAX]; /* of the launch at the same place in `list` */
-static uint64_t signatures[PS_LAUNCH_TABLES_MAX];     /* the same for equal launches (find_equal) */
+static struct entry list[PS_LAUNCH_TABLES_MAX + 1];       /* room for a new one, before another one goes */
+static struct outline outlines[PS_LAUNCH_TABLES_MAX + 1]; /* of the launch at the same place in `list` */
+static uint64_t signatures[PS_LAUNCH_TABLES_MAX + 1];     /* the same for equal launches (find_equal) */
 static size_t count;
 static uint64_t added;
 /* The addresses of all outlines lie in [low, high). Few were removed since these were found. */
@@ -108,10 +108,13 @@ static void drop(size_t at)
     atomic_store_explicit(&ps_launch_tables, count, memory_order_relaxed);
 }
 
-static void drop_oldest(void)
+/* Drops the oldest launch if there are too many. */
+static void keep_most(void)
 {
     size_t oldest = 0;
 
+    if (count <= PS_LAUNCH_TABLES_MAX)
+        return;
     for (size_t i = 1; i < count; i++)
         if (list[i].launch.number < list[oldest].launch.number)
             oldest = i;
@@ -194,10 +197,9 @@ static void keep_others(struct ps_made_launch *l, const struct ps_made_launch *b
             l->span[l->spans++] = before->span[i];
 }
 
+/* One of them may be too many now (keep_most). */
 static uint64_t add(const struct ps_made_launch *launch, bool in_variable)
 {
-    if (count == PS_LAUNCH_TABLES_MAX)
-        drop_oldest();
     list[count] = (struct entry){++added, *launch, in_variable};
     draw_outline(count);
     widen(&outlines[count++]);
@@ -221,9 +223,17 @@ static size_t find_equal(const struct ps_made_launch *l)
     return at;
 }
 
+/* Returns whether the known launch replaces that one's tables. */
+static bool replaces(const struct ps_made_launch *l, const struct ps_made_launch *before)
+{
+    return before->key == l->key && before->number <= l->number && is_of_same_kind(before, l) &&
+           shared_memories(before, l);
+}
+
 /*
  * A launch that adds is not there twice. Another one that is known replaces those before it. What
- * was decided late replaces nothing that came behind.
+ * was decided late replaces nothing that came behind. Searches begin without the lock. So the
+ * memory never counts as given up in between.
  */
 static uint64_t put(struct ps_made_launch *l, bool in_variable)
 {
@@ -234,15 +244,16 @@ static uint64_t put(struct ps_made_launch *l, bool in_variable)
         list[equal].launch.number = l->number;
         return list[equal].number;
     }
-    for (size_t i = count; i-- > 0;) {
-        struct ps_made_launch *before = &list[i].launch;
-        if (adds || !l->is_known || outlines[i].key != l->key || before->number > l->number ||
-            !is_of_same_kind(before, l) || !shared_memories(before, l))
-            continue;
-        keep_others(l, before);
-        take_shared_memories(i, l);
-    }
-    return add(l, in_variable);
+    if (adds || !l->is_known)
+        return add(l, in_variable);
+    for (size_t i = count; i-- > 0;)
+        if (outlines[i].key == l->key && replaces(l, &list[i].launch))
+            keep_others(l, &list[i].launch);
+    const uint64_t number = add(l, in_variable);
+    for (size_t i = count; i-- > 0;)
+        if (outlines[i].key == l->key && list[i].number != number && replaces(l, &list[i].launch))
+            take_shared_memories(i, l);
+    return number;
 }
 
 static bool overlaps(const struct ps_made_memory *memory, CUdeviceptr start, size_t bytes)
@@ -319,39 +330,54 @@ uint64_t ps_launch_tables_add(const struct ps_made_launch *launch)
 
     pthread_mutex_lock(&lock);
     const uint64_t number = put(&added_one, in_variable);
+    keep_most();
     pthread_mutex_unlock(&lock);
     return number;
 }
 
-bool ps_launch_tables_forget(uint64_t number)
+/* Returns the place of the launch of that number, or `count`. */
+static size_t place_of(uint64_t number)
 {
     size_t at = 0;
 
-    pthread_mutex_lock(&lock);
     while (at < count && list[at].number != number)
         at++;
-    const bool is_there = at < count;
-    if (is_there)
-        drop(at);
-    pthread_mutex_unlock(&lock);
-    return is_there;
+    return at;
 }
 
-bool ps_launch_tables_take(uint64_t key, struct ps_made_launch *launch)
+void ps_launch_tables_forget(uint64_t number)
+{
+    pthread_mutex_lock(&lock);
+    const size_t at = place_of(number);
+    if (at < count)
+        drop(at);
+    pthread_mutex_unlock(&lock);
+}
+
+bool ps_launch_tables_is_there(uint64_t number)
+{
+    pthread_mutex_lock(&lock);
+    const bool is = place_of(number) < count;
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+
+uint64_t ps_launch_tables_undecided(uint64_t key, uint64_t except, struct ps_made_launch *launch)
 {
     size_t oldest = SIZE_MAX;
+    uint64_t number = 0;
 
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < count; i++)
-        if (list[i].launch.key == key && !list[i].launch.is_known &&
+        if (list[i].launch.key == key && !list[i].launch.is_known && list[i].number != except &&
             (oldest == SIZE_MAX || list[i].launch.number < list[oldest].launch.number))
             oldest = i;
     if (oldest != SIZE_MAX) {
         *launch = list[oldest].launch;
-        drop(oldest);
+        number = list[oldest].number;
     }
     pthread_mutex_unlock(&lock);
-    return oldest != SIZE_MAX;
+    return number;
 }
 
 void ps_launch_tables_overwritten(CUdeviceptr to, size_t bytes)
@@ -384,6 +410,7 @@ static void add_moved(struct ps_made_launch moved, CUdeviceptr to, CUdeviceptr f
         list[equal].number = ++added; /* it is not overwritten by the copy */
     else if (kept)
         add(&moved, in_variable);
+    keep_most();
 }
 
 void ps_launch_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUdeviceptr given, bool keeps)

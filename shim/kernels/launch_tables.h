@@ -55,11 +55,18 @@ struct ps_made_launch {
 /* Adds the launch, unless it adds and is there. Returns its number here, which is not 0. */
 uint64_t ps_launch_tables_add(const struct ps_made_launch *launch);
 
-/* Forgets the launch of that number. Returns whether it was still there. */
-bool ps_launch_tables_forget(uint64_t number);
+/* Forgets the launch of that number, if it is there. */
+void ps_launch_tables_forget(uint64_t number);
 
-/* Takes out the oldest undecided launch of the kernel. Returns false if it has no such launch. */
-bool ps_launch_tables_take(uint64_t key, struct ps_made_launch *launch);
+/* Returns whether the launch of that number is there: some of its memory was not overwritten. */
+bool ps_launch_tables_is_there(uint64_t number);
+
+/*
+ * Copies the oldest undecided launch of the kernel, other than that of number `except`. Returns its
+ * number here, or 0 without one. If it made tables, add it as a known one before it is forgotten:
+ * other threads' launches must find the one or the other.
+ */
+uint64_t ps_launch_tables_undecided(uint64_t key, uint64_t except, struct ps_made_launch *launch);
 
 /* The memory is overwritten or freed. */
 void ps_launch_tables_overwritten(CUdeviceptr to, size_t bytes);

@@ -173,16 +173,22 @@ static void make_tables(const struct kernel *k, const struct ps_made_launch *lau
     ps_pointer_tables_publish();
 }
 
-/* Decides about the kernel. If it is a maker, its undecided launches made tables. [lock] */
-static void decide(struct kernel *k, enum state state)
+/*
+ * Decides about the kernel. If it is a maker, its undecided launches made tables, except that of
+ * the number. [lock]
+ */
+static void decide(struct kernel *k, enum state state, uint64_t except)
 {
     const uint64_t key = atomic_load_explicit(&k->key, memory_order_relaxed);
     struct ps_made_launch launch;
+    uint64_t number;
 
     atomic_store_explicit(&k->state, state, memory_order_release);
-    while (ps_launch_tables_take(key, &launch))
+    while ((number = ps_launch_tables_undecided(key, except, &launch))) {
         if (state == MAKER)
             make_tables(k, &launch);
+        ps_launch_tables_forget(number);
+    }
     ps_pointer_tables_publish();
 }
 
@@ -312,7 +318,7 @@ static bool has_enough_looks(const struct kernel *k)
 static void looked_in_vain(struct kernel *k)
 {
     if (++k->in_vain >= LOOKS_MAX && !k->found)
-        decide(k, MAKES_NONE);
+        decide(k, MAKES_NONE, 0);
 }
 
 /* Returns whether the kernel was not given up since the look began. [lock] */
@@ -336,11 +342,13 @@ static void read_look(struct look *look)
         k->found++;
         k->places |= places;
         k->bytes = bytes > k->bytes ? bytes : k->bytes;
-        if (!ps_launch_tables_forget(look->number)) /* other memory than spans is overwritten meanwhile */
+        if (!ps_launch_tables_is_there(look->number)) /* other memory than spans is overwritten meanwhile */
             ps_given_keep_memory(&look->launch, true);
-        decide(k, MAKER);
+        decide(k, MAKER, look->number);
         if (!look->launch.is_known)
             make_tables(k, &look->launch);
+        ps_launch_tables_forget(look->number);
+        ps_pointer_tables_publish();
     } else {
         ps_launch_tables_forget(look->number); /* this launch made no table */
         looked_in_vain(k);
@@ -636,7 +644,7 @@ void ps_made_tables_end(struct ps_made_call *call, CUstream stream, bool per_thr
     struct kernel *k = find_or_add(call->launch.key);
     const enum state state = state_of(k, call->launch.key);
     if (state == UNKNOWN && !call->launch.memories && ++k->asked >= ASKED_MAX && !k->in_vain)
-        decide(k, MAKES_NONE);
+        decide(k, MAKES_NONE, 0);
     if (state == MAKER && !call->is_made) {
         make_tables(k, &call->launch);
         call->is_made = true;

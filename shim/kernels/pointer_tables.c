@@ -553,7 +553,7 @@ static bool is_far_behind(const struct table *table, CUdeviceptr address)
     return table->from > address && table->start - address > PS_POINTER_TABLE_AHEAD;
 }
 
-void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
+static void name_copied(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
 {
     CUdeviceptr end = 0; /* of the last table that was named */
 
@@ -568,12 +568,16 @@ void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdevic
         end = tables[at].end;
     }
     pthread_mutex_unlock(&lock);
-    ps_launch_tables_name(true, address, name, ctx);
 }
 
-void ps_pointer_tables_name_undecided(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
+void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named),
+                            void (*maybe)(void *ctx, CUdeviceptr named), void *ctx)
 {
-    ps_launch_tables_name(false, address, name, ctx);
+    /* An undecided launch becomes a known one before it goes: so the undecided ones come first. */
+    if (maybe)
+        ps_launch_tables_name(false, address, maybe, ctx);
+    ps_launch_tables_name(true, address, name, ctx);
+    name_copied(address, name, ctx);
 }
 
 void ps_pointer_tables_name_between(CUdeviceptr address, size_t bytes, void (*name)(void *ctx, CUdeviceptr named),

@@ -140,15 +140,14 @@ void ps_pointer_tables_name_of_variables(void (*name)(void *ctx, CUdeviceptr nam
 /*
  * Calls `name` for an address in each span that a table at `address` names, or a table further on
  * in the same structure (PS_POINTER_TABLE_SMALL). So do tables that follow without a gap, and what
- * is left of a table whose beginning or middle was written over. Without such a table, `name` is
- * not called.
+ * is left of a table whose beginning or middle was written over. Calls `maybe` for the spans of
+ * launches of which it is not known whether they made such a table; NULL: they don't matter. A
+ * launch that another thread decides about meanwhile counts as the one or the other, or as both.
  */
-void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named), void *ctx);
+void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named),
+                            void (*maybe)(void *ctx, CUdeviceptr named), void *ctx);
 
-/* The same for memory of launches of which it is not known whether they make tables. */
-void ps_pointer_tables_name_undecided(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named), void *ctx);
-
-/* The same for all tables that begin in `bytes` from `address`, or reach into them. */
+/* Calls `name` for all tables that begin in `bytes` from `address`, or reach into them. */
 void ps_pointer_tables_name_between(CUdeviceptr address, size_t bytes, void (*name)(void *ctx, CUdeviceptr named),
                                     void *ctx);
 

@@ -245,12 +245,9 @@ static void name_tables(const struct ps_graph_needs *needs, void (*note)(void *c
     uint64_t bytes;
     const CUdeviceptr start = ps_pointer_tables_range(&bytes);
 
-    for (size_t i = 0; i < needs->words; i++) {
-        if (needs->word[i] - start >= bytes)
-            continue;
-        ps_pointer_tables_name(needs->word[i], note, ctx);
-        ps_pointer_tables_name_undecided(needs->word[i], note, ctx);
-    }
+    for (size_t i = 0; i < needs->words; i++)
+        if (needs->word[i] - start < bytes)
+            ps_pointer_tables_name(needs->word[i], note, note, ctx);
 }
 
 void ps_graph_needs_name(const struct ps_graph_needs *needs, void (*note_bytes)(CUdeviceptr start, size_t bytes),

@@ -288,8 +288,7 @@ static void note_maybe(void *access, CUdeviceptr unit)
 static void note_table(void *access, CUdeviceptr word, size_t bytes)
 {
     (void)bytes;
-    ps_pointer_tables_name(word, note_unit, access);
-    ps_pointer_tables_name_undecided(word, note_maybe, access);
+    ps_pointer_tables_name(word, note_unit, note_maybe, access);
 }
 
 /*

@@ -2,6 +2,9 @@
  * Looks at what a launch made, when contexts of the program end. The driver's events end with their
  * context, and a later context may have the same handle.
  */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "cuda/device_memory.h"
@@ -162,10 +165,10 @@ static void set_up(void)
  * Launches the kernel of that number, which is given a span and memory of the program. As before
  * each launch, the looks that are over are read.
  */
-static void launch_at(uintptr_t kernel, size_t behind, bool in_graph)
+static void launch_with(uintptr_t kernel, CUdeviceptr table, bool in_graph)
 {
     struct ps_layout *layout = calloc(1, sizeof *layout + 2 * sizeof layout->size[0]);
-    CUdeviceptr table = MEMORY + 4096 * kernel + behind, tensor = BASE;
+    CUdeviceptr tensor = BASE;
     void *parameters[] = {&table, &tensor};
     struct ps_made_launch node;
     struct ps_made_call made;
@@ -180,6 +183,11 @@ static void launch_at(uintptr_t kernel, size_t behind, bool in_graph)
     if (!in_graph && made.looks)
         ps_made_tables_end(&made, NULL, false);
     free(layout);
+}
+
+static void launch_at(uintptr_t kernel, size_t behind, bool in_graph)
+{
+    launch_with(kernel, MEMORY + 4096 * kernel + behind, in_graph);
 }
 
 static void launch(uintptr_t kernel)
@@ -197,7 +205,7 @@ static bool has_table(uintptr_t kernel)
 {
     unsigned names = 0;
 
-    ps_pointer_tables_name(MEMORY + 4096 * kernel, count_name, &names);
+    ps_pointer_tables_name(MEMORY + 4096 * kernel, count_name, NULL, &names);
     return names;
 }
 
@@ -209,10 +217,8 @@ static unsigned names_at(CUdeviceptr address)
     uint64_t bytes;
     const CUdeviceptr start = ps_pointer_tables_range(&bytes);
 
-    if (address - start < bytes) {
-        ps_pointer_tables_name(address, count_name, &names);
-        ps_pointer_tables_name_undecided(address, count_name, &names);
-    }
+    if (address - start < bytes)
+        ps_pointer_tables_name(address, count_name, count_name, &names);
     return names;
 }
 
@@ -358,6 +364,54 @@ static void test_many_launches(void)
     EXPECT_U64(0, ps_launch_tables);
 }
 
+/* ---- two threads ---- */
+
+#define DECISIONS 400u
+
+static _Atomic CUdeviceptr watched; /* a table that names a span all the time; 0: none; 1: the end */
+static atomic_bool is_watching;
+
+/* Another thread's launches are given the table. Returns how many would have missed the span. */
+static void *watch(void *unused)
+{
+    uintptr_t missed = 0;
+
+    (void)unused;
+    for (CUdeviceptr table; (table = atomic_load(&watched)) != 1;) {
+        atomic_store(&is_watching, table != 0);
+        missed += table && !names_at(table) && atomic_load(&watched) == table;
+    }
+    return (void *)missed;
+}
+
+/* In turn: is decided by its look; is made again by a maker, whose table replaces that one. */
+static void test_named_while_it_is_decided(void)
+{
+    pthread_t thread;
+    void *missed;
+
+    EXPECT(!pthread_create(&thread, NULL, watch, NULL));
+    for (uintptr_t i = 0; i < DECISIONS; i++) {
+        const uintptr_t kernel = 0x10000 + i;
+        are_under_way = true;
+        launch_with(kernel, MEMORY, false);
+        atomic_store(&watched, MEMORY);
+        while (!atomic_load(&is_watching))
+            sched_yield();
+        are_under_way = false;
+        for (unsigned again = 0; again < 4; again++)
+            launch_with(kernel, MEMORY, false);
+        atomic_store(&watched, 0);
+        while (atomic_load(&is_watching))
+            sched_yield();
+        ps_made_tables_read();
+        ps_pointer_tables_overwritten(MEMORY, 1 << 20);
+    }
+    atomic_store(&watched, 1);
+    EXPECT(!pthread_join(thread, &missed));
+    EXPECT_U64(0, (uintptr_t)missed);
+}
+
 int main(void)
 {
     set_up();
@@ -372,5 +426,6 @@ int main(void)
     test_parts_written_over();
     test_copies_on_the_device();
     test_many_launches();
+    test_named_while_it_is_decided();
     return expect_status();
 }

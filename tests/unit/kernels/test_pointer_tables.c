@@ -44,7 +44,7 @@ static void note(void *ctx, CUdeviceptr address)
 static uint64_t named_at(CUdeviceptr address)
 {
     named = 0;
-    ps_pointer_tables_name(address, note, NULL);
+    ps_pointer_tables_name(address, note, NULL, NULL);
     return named;
 }
 
