@@ -315,7 +315,7 @@ static void apply_relocations(const struct cubin *cubin, const struct relocation
         k->scan.doubt = r->symbols == cubin->symbol_section
                             ? doubt_of_symbol(cubin, ELF64_R_SYM(entry.r_info), k->section)
                             : PS_DOUBT_CODE;
-        k->scan.at = k->scan.doubt == PS_DOUBT_NONE ? 0 : (uint32_t)entry.r_offset;
+        k->scan.at = k->scan.doubt == PS_DOUBT_NONE ? 0 : (uint32_t)entry.r_offset & ~15u;
     }
 }
 

@@ -29,7 +29,8 @@ struct place {
     struct ps_named_kernel *_Atomic kernel; /* whose uses are counted; NULL: it could not be kept */
 };
 static struct place by_handle[TABLE];
-static atomic_uint generation = 1;
+static atomic_uint generation = 1; /* changes when handles may mean other kernels, and when more is known of them */
+static atomic_uint unloads;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
@@ -42,7 +43,7 @@ static const struct ps_layout *kept[KEPT];
 void ps_layouts_add_cubin(const void *image, size_t bytes)
 {
     bool changed = false;
-    const int r = ps_named_kernels_add_cubin(image, image ? bytes : 0, &changed);
+    const int r = ps_named_kernels_add_cubin(image, bytes, &changed);
 
     if (changed)
         atomic_fetch_add(&generation, 1);
@@ -58,14 +59,21 @@ void ps_layouts_add_cubin(const void *image, size_t bytes)
         ps_log_debug(LAYOUT, "a cubin of %zu bytes can't be read (error %d)", bytes, -r);
 }
 
+void ps_layouts_missed_cubins(void)
+{
+    if (ps_named_kernels_missed())
+        atomic_fetch_add(&generation, 1);
+}
+
 void ps_layouts_module_gone(void)
 {
+    atomic_fetch_add(&unloads, 1);
     atomic_fetch_add(&generation, 1);
 }
 
 unsigned ps_layouts_generation(void)
 {
-    return atomic_load_explicit(&generation, memory_order_relaxed);
+    return atomic_load_explicit(&unloads, memory_order_relaxed);
 }
 
 const char *ps_layouts_kernel_name(CUfunction function)
@@ -185,9 +193,10 @@ static const struct ps_layout *work_out(CUfunction function, struct ps_named_ker
         }
     }
     bool use_cubin = facts.has_sizes && (n < 0 || same);
-    /* The driver runs another kernel than the one that was read. */
-    if (facts.has_sizes && !use_cubin)
+    if (facts.has_sizes && !use_cubin && !facts.scan.doubt) {
+        ps_named_kernel_is_another(*kernel);
         facts.scan.doubt = PS_DOUBT_CODE;
+    }
     pthread_mutex_lock(&lock);
     if (use_cubin)
         layout = keep_layout(facts.size, facts.count, name, facts.scan.doubt);

@@ -27,7 +27,7 @@ struct ps_layout {
     const struct ps_layout *next; /* in the list of kept layouts */
     uint32_t count;
     enum ps_known_kernel known;
-    enum ps_kernel_doubt doubt;                /* why the kernel is not proved, if it isn't */
+    enum ps_kernel_doubt doubt;                /* why the kernel is not proved, as far as was known then */
     struct ps_torch_tensor_lists tensor_lists; /* of the parameter that holds such lists, if any */
     uint32_t size[];                           /* bytes of each parameter */
 };
@@ -35,6 +35,9 @@ struct ps_layout {
 /*
  * Returns the layout of a kernel's parameters, or NULL if it is unknown. Counts a use of the kernel
  * (named_kernels.h). `function` may be a CUkernel, as launches pass it. Any thread.
+ *
+ * CUPTI may deliver a kernel's cubin inside its first launch, behind the call here. So ask again
+ * before what `doubt` says is relied on.
  */
 const struct ps_layout *ps_layout_of(CUfunction function);
 
@@ -43,6 +46,9 @@ const struct ps_layout *ps_layout_of(CUfunction function);
  * read and not kept; NULL: it can't be had. Any thread.
  */
 void ps_layouts_add_cubin(const void *image, size_t bytes);
+
+/* Cubins may have been loaded unseen: no kernel is proved from now on. Any thread. */
+void ps_layouts_missed_cubins(void);
 
 /* A module is unloaded: its function handles may mean other kernels from now on. Any thread. */
 void ps_layouts_module_gone(void);

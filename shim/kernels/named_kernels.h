@@ -4,10 +4,11 @@
  *
  * Generated kernels reuse names. So two images may tell different things of one name. Then its
  * parameters are ambiguous, and it is proved only if both are (kernel_scan.h). After an image that
- * can't be read no kernel is proved: it may have any name.
+ * can't be read, or that may have come unseen, no kernel is proved: it may have any name. A module
+ * that is loaded before the first allocation of the program is not seen.
  *
- * Threads: any, also inside a CUPTI callback. The lock is a leaf. What a pointer leads to lives as
- * long as the process.
+ * Threads: any, also inside a CUPTI callback. No driver call is made with a lock held. What a
+ * pointer leads to lives as long as the process.
  */
 #ifndef PS_NAMED_KERNELS_H
 #define PS_NAMED_KERNELS_H
@@ -32,8 +33,9 @@ struct ps_named_kernel {
     _Atomic uint64_t uses;
     struct ps_named_kernel *next;
     uint64_t hash;
-    bool is_ambiguous; /* two cubins differ about the parameters */
-    bool is_scanned;
+    uint64_t scanned_in;          /* the last image whose scan told of it; 0: none */
+    bool is_ambiguous;            /* two cubins differ about the parameters */
+    bool is_asked_for;            /* no cubin has brought it so far */
     bool is_given;                /* by ps_named_kernel: a caller relies on what is known */
     struct ps_kernel_facts facts; /* `size` and the scan's name are owned */
 };
@@ -52,8 +54,18 @@ int ps_named_kernels_add_cubin(const void *image, size_t bytes, bool *changed);
 struct ps_named_kernel *ps_named_kernel(const char *name, struct ps_kernel_facts *facts);
 
 /*
- * Counts one use; NULL: of no kernel. Two threads that use a kernel at the same moment may count as
- * one: an exact count would cost each launch more.
+ * A cubin may have been loaded unseen, or differs from the code that runs. From now on no kernel is
+ * proved. Returns whether that is new.
+ */
+bool ps_named_kernels_missed(void);
+bool ps_named_kernels_have_missed(void);
+
+/* What was read is not what the driver runs: the kernel is proved no longer. */
+void ps_named_kernel_is_another(struct ps_named_kernel *kernel);
+
+/*
+ * Counts one use; NULL: does nothing. The count is about right: where threads use a kernel at the
+ * same time, some uses are lost. An exact count would cost each launch more.
  */
 static inline void ps_named_kernel_count(struct ps_named_kernel *kernel)
 {
@@ -66,8 +78,9 @@ static inline void ps_named_kernel_count(struct ps_named_kernel *kernel)
 typedef int (*ps_named_kernel_fn)(const struct ps_kernel_scan *scan, uint64_t uses, void *ctx);
 
 /*
- * Calls `each` for each kernel that was used, in no order, with the lock held. Returns 0 or its
- * value.
+ * Calls `each` for each kernel that was used, in no order, with the lock held. Returns 0, its
+ * value, or -EAGAIN if the lock is not free for some time: the caller may be a signal handler that
+ * interrupts its holder.
  */
 int ps_named_kernels_each_used(ps_named_kernel_fn each, void *ctx);
 

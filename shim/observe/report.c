@@ -306,7 +306,7 @@ static int write_kernel(const struct ps_kernel_scan *scan, uint64_t uses, void *
         ps_json_null(w->json, "doubt");
     else
         ps_json_string(w->json, "doubt", ps_kernel_doubt_text(scan->doubt));
-    if (!is_proved && scan->doubt != PS_DOUBT_CODE) {
+    if (scan->instruction) {
         ps_json_u64(w->json, "at", scan->at);
         ps_json_u64(w->json, "instruction", scan->instruction);
     }
@@ -314,18 +314,21 @@ static int write_kernel(const struct ps_kernel_scan *scan, uint64_t uses, void *
     return 0;
 }
 
+/* Needs no registry lock: names are long, and launches should not wait for them. */
 static void write_kernels(struct ps_json *j)
 {
     struct kernels_written w = {.json = j};
 
     ps_json_begin_object(j, "kernels");
     ps_json_begin_array(j, "list");
-    ps_named_kernels_each_used(write_kernel, &w);
+    const bool is_whole = !ps_named_kernels_each_used(write_kernel, &w);
     ps_json_end(j);
     ps_json_u64(j, "used", w.used);
     ps_json_u64(j, "proved", w.proved);
     ps_json_u64(j, "uses", w.uses);
     ps_json_u64(j, "uses_of_proved", w.uses_of_proved);
+    ps_json_bool(j, "some_unseen", ps_named_kernels_have_missed());
+    ps_json_bool(j, "is_whole", is_whole);
     ps_json_end(j);
 }
 
@@ -361,7 +364,7 @@ static bool write_devices(struct ps_json *j, bool at_the_end)
     return all;
 }
 
-/* Writes the report's fields. Returns false as write_devices() does. */
+/* Writes the report's fields but the last one. Returns false as write_devices() does. */
 static bool write_fields(struct ps_json *j, const struct figures *f, bool at_the_end)
 {
     bool all = true;
@@ -388,10 +391,8 @@ static bool write_fields(struct ps_json *j, const struct figures *f, bool at_the
     write_slab(j, f);
     write_passthrough(j);
     write_learning(j, f);
-    write_kernels(j);
     if (ps_devices_count() > 1)
         all = write_devices(j, at_the_end);
-    ps_json_end(j);
     return all;
 }
 
@@ -417,6 +418,8 @@ static void write_report(const struct figures *f)
     if (!error) {
         ps_json_init_sink(&json, buffer, sizeof buffer, ps_json_sink_fd, &output.fd);
         write_fields(&json, f, true);
+        write_kernels(&json);
+        ps_json_end(&json);
         error = ps_json_finish(&json);
     }
     say_not_written(ps_output_end(&output, error));
@@ -466,6 +469,8 @@ static int make_text(struct text *t)
         ps_json_init_sink(&json, buffer, sizeof buffer, add_to_text, t);
         whole = write_fields(&json, &f, false);
         ps_registry_unlock();
+        write_kernels(&json);
+        ps_json_end(&json);
     }
     ps_here = before;
     return whole ? ps_json_finish(&json) : -EAGAIN;

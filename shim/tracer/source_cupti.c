@@ -48,8 +48,7 @@ static void on_resource(CUpti_CallbackId id, const CUpti_ResourceData *data)
     switch (id) {
     case CUPTI_CBID_RESOURCE_MODULE_LOADED: {
         const CUpti_ModuleResourceData *module = data->resourceDescriptor;
-        if (module)
-            ps_layouts_add_cubin(module->pCubin, module->cubinSize);
+        ps_layouts_add_cubin(module ? module->pCubin : NULL, module ? module->cubinSize : 0);
         break;
     }
     case CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING:
@@ -63,13 +62,15 @@ static void on_resource(CUpti_CallbackId id, const CUpti_ResourceData *data)
 static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data)
 {
     (void)user;
-    if (ps_inside)
+    /* Modules are the program's, whoever makes the call in which they are loaded. */
+    const bool is_resource = domain == CUPTI_CB_DOMAIN_RESOURCE;
+    if (ps_inside && !is_resource)
         return;
     ps_inside++;
-    if (domain == CUPTI_CB_DOMAIN_DRIVER_API && !ps_in_front)
-        on_driver_call(id, data);
-    else if (domain == CUPTI_CB_DOMAIN_RESOURCE)
+    if (is_resource)
         on_resource(id, data);
+    else if (domain == CUPTI_CB_DOMAIN_DRIVER_API && !ps_in_front)
+        on_driver_call(id, data);
     ps_inside--;
 }
 
@@ -130,5 +131,6 @@ bool ps_source_cupti_give_way(void)
         return false;
     }
     atomic_store(&subscribed, false);
+    ps_layouts_missed_cubins();
     return cupti->cuptiUnsubscribe(subscriber) == CUPTI_SUCCESS;
 }

@@ -15,6 +15,7 @@
 #include "cuda/driver.h"
 #include "cuda/helper_thread.h"
 #include "cuda/managed_context.h"
+#include "kernels/layouts.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "memory/shutdown.h"
@@ -204,6 +205,7 @@ void ps_tracing_start(const char *reason)
     pthread_mutex_lock(&one_at_a_time);
     if (!atomic_load(&ps_tracing_has_begun) && !atomic_load(&failed)) {
         int r = start_source(&why);
+        ps_layouts_missed_cubins(); /* those from before */
         if (!r) {
             atomic_store_explicit(&ps_tracing_has_begun, true, memory_order_release);
             ps_log_info(TRACER, "launches are traced from now on: %s", reason);

@@ -114,14 +114,19 @@ PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost
     jq -e '.kernels | (.list | length > 3 and all(.[]; (.name | type == "string") and .uses > 0 and has("doubt"))) and
         .used == (.list | length) and .uses == ([.list[].uses] | add) and
         .proved == ([.list[] | select(.doubt == null)] | length) and .proved > 3 and
-        .uses_of_proved == ([.list[] | select(.doubt == null).uses] | add)' "$REPORT"
+        .uses_of_proved == ([.list[] | select(.doubt == null).uses] | add) and .is_whole and (.some_unseen | not)' "$REPORT"
     equal "$(report launches)" "$(report kernels.uses)" uses
     run_command doctor --kernels "$REPORT"
     ended_with 0
     equal "$((2 + $(report kernels.used)))" "${#lines[@]}" lines
     contains "${lines[0]}" '^[0-9,]+ of [0-9,]+ uses are of proved kernels: [0-9]+ of [0-9]+ kernels$'
     contains "$output" '^ +[0-9,]+  proved  '
-    # No cubin was read.
+    # Tracing begins late, or no cubin was read.
+    train PENSTOCK_BUDGET=auto CUDASIM_MEMORY=$(share 80)
+    equal true "$(report kernels.some_unseen)" "cubins unseen"
+    equal 0 "$(report kernels.proved)" "proved kernels"
+    run_command doctor --kernels "$REPORT"
+    contains "${lines[1]}" '^some cubins were not seen'
     train PENSTOCK_TRACER=hook
     equal 0 "$(report kernels.proved)" "proved kernels"
     run_command doctor --kernels "$REPORT"

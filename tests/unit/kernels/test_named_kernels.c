@@ -24,26 +24,27 @@ static CUresult CUDAAPI stub_name(const char **name, CUkernel kernel)
     return CUDA_SUCCESS;
 }
 
-/* Adds a file whose bytes are changed behind `spoilt`. Returns what the call returns. */
-static int add(const char *path, size_t spoilt, bool *changed)
-{
-    struct image image = read_image(path);
-    bool now = false;
-
-    if (spoilt < image.size)
-        memset(image.bytes + spoilt, 0xff, image.size - spoilt);
-    const int r = ps_named_kernels_add_cubin(image.bytes, image.size, &now);
-    *changed = now;
-    free(image.bytes);
-    return r;
-}
-
+/* Adds a file. Returns whether what was known of a kernel is so no longer. */
 static bool added(const char *path)
 {
-    bool changed;
+    struct image image = read_image(path);
+    bool changed = false;
 
-    EXPECT_INT(0, add(path, SIZE_MAX, &changed));
+    EXPECT_INT(0, ps_named_kernels_add_cubin(image.bytes, image.size, &changed));
+    free(image.bytes);
     return changed;
+}
+
+/* Returns what a launch is told of the kernel. Each name has one handle. */
+static enum ps_kernel_doubt doubt_of(const char *name)
+{
+    const struct ps_layout *layout;
+
+    ps_cu.cuKernelGetName = stub_name;
+    named = name;
+    layout = ps_layout_of((CUfunction)(uintptr_t)(0x7f0000000000u + 64u * strlen(name)));
+    named = PROVED;
+    return EXPECT(layout != NULL) ? layout->doubt : PS_DOUBTS;
 }
 
 static struct ps_kernel_facts facts_of(const char *name)
@@ -108,8 +109,12 @@ static void test_one_name_in_several_cubins(void)
     EXPECT(!added(CUBINS "params-sm_90-cuda13.cubin"));
     EXPECT(facts_of("unused").has_sizes);
     EXPECT_INT(PS_DOUBT_NONE, facts_of("unused").scan.doubt);
+    EXPECT_INT(PS_DOUBT_NONE, doubt_of("unused"));
     EXPECT(!added(CUBINS "params-sm_80-cuda13.cubin"));
-    EXPECT(added(CUBINS "params-sm_100-cuda13.cubin")); /* which can't be scanned */
+    struct image later = read_image(CUBINS "params-sm_100-cuda13.cubin"); /* which can't be scanned */
+    ps_layouts_add_cubin(later.bytes, later.size);
+    free(later.bytes);
+    EXPECT_INT(PS_DOUBT_CODE, doubt_of("unused")); /* a handle that is known */
     EXPECT_INT(PS_DOUBT_CODE, facts_of("unused").scan.doubt);
     EXPECT(facts_of("unused").has_sizes);
     EXPECT(!added(CUBINS "params-sm_80-cuda12.cubin"));
@@ -121,50 +126,52 @@ static void test_uses(void)
     struct ps_kernel_facts facts;
     struct ps_named_kernel *kernel = ps_named_kernel(PROVED, &facts);
 
-    EXPECT_U64(0, all_used().kernels);
+    const struct listed before = all_used();
     ps_named_kernel_count(NULL);
     for (unsigned i = 0; i < 5; i++)
         ps_named_kernel_count(kernel);
     EXPECT(ps_named_kernel(PROVED, &facts) == kernel);
-    EXPECT_U64(1, all_used().kernels);
-    EXPECT_U64(1, all_used().proved);
-    EXPECT_U64(5, all_used().uses);
+    EXPECT_U64(before.kernels + 1, all_used().kernels);
+    EXPECT_U64(before.proved + 1, all_used().proved);
+    EXPECT_U64(before.uses + 5, all_used().uses);
 }
 
-/* Layouts say it too, for launches: at once where a handle is known already. */
-static void test_layouts(void)
+/* A kernel with another name than any cubin has counts, too. */
+static void test_launches(void)
 {
-    const CUfunction handle = (CUfunction)(uintptr_t)0x7f0000000000u;
+    const struct listed before = all_used();
 
-    ps_cu.cuKernelGetName = stub_name;
-    const struct ps_layout *layout = ps_layout_of(handle);
-    EXPECT(layout && layout->count == 3 && layout->doubt == PS_DOUBT_NONE);
-    EXPECT(ps_layout_of(handle) == layout);
-    EXPECT_U64(7, all_used().uses);
+    EXPECT_INT(PS_DOUBT_NONE, doubt_of(PROVED));
+    EXPECT_INT(PS_DOUBT_NONE, doubt_of(PROVED));
     named = "no cubin has it";
-    EXPECT(ps_layout_of((CUfunction)(uintptr_t)0x7f0000000100u) == NULL);
-    EXPECT_U64(2, all_used().kernels);
+    EXPECT(ps_layout_of((CUfunction)(uintptr_t)0x7f0000100000u) == NULL);
     named = PROVED;
+    EXPECT_U64(before.uses + 3, all_used().uses);
+    EXPECT_U64(before.kernels + 1, all_used().kernels);
 }
 
-/* An image that can't be read may have a kernel of any name. So the test is the last one. */
+/*
+ * An image that can't be read may have a kernel of any name. Launches are told at once, also those
+ * of kernels that are known. So the test is the last one.
+ */
 static void test_unread(void)
 {
-    const CUfunction handle = (CUfunction)(uintptr_t)0x7f0000000000u;
-    bool changed;
+    struct image image = read_image(CUBINS "one-sm_90-cuda13.cubin");
+    const unsigned unloads = ps_layouts_generation();
 
-    EXPECT_INT(PS_DOUBT_NONE, ps_layout_of(handle)->doubt);
-    EXPECT(add(CUBINS "one-sm_90-cuda13.cubin", 16, &changed) < 0);
-    EXPECT(changed);
+    EXPECT_INT(PS_DOUBT_NONE, doubt_of(PROVED));
+    EXPECT(!ps_named_kernels_have_missed());
+    memset(image.bytes + 16, 0xff, image.size - 16);
+    ps_layouts_add_cubin(image.bytes, image.size);
+    EXPECT_INT(PS_DOUBT_CODE, doubt_of(PROVED));
+    EXPECT(ps_named_kernels_have_missed());
     EXPECT_INT(PS_DOUBT_CODE, facts_of(PROVED).scan.doubt);
     EXPECT(facts_of(PROVED).has_sizes);
     EXPECT_U64(0, all_used().proved);
-    EXPECT(add(CUBINS "one-sm_90-cuda13.cubin", 16, &changed) < 0);
-    EXPECT(!changed);
-    ps_layouts_add_cubin(NULL, 0);                          /* CUPTI has none */
-    EXPECT_INT(PS_DOUBT_NONE, ps_layout_of(handle)->doubt); /* nobody told the layouts */
-    ps_layouts_module_gone();
-    EXPECT_INT(PS_DOUBT_CODE, ps_layout_of(handle)->doubt);
+    ps_layouts_add_cubin(NULL, 0); /* CUPTI has none */
+    EXPECT(!ps_named_kernels_missed());
+    EXPECT_U64(unloads, ps_layouts_generation()); /* handles mean what they meant */
+    free(image.bytes);
 }
 
 int main(void)
@@ -172,7 +179,7 @@ int main(void)
     test_before_and_behind_a_cubin();
     test_one_name_in_several_cubins();
     test_uses();
-    test_layouts();
+    test_launches();
     test_unread();
     return expect_status();
 }
