@@ -160,11 +160,12 @@ static int end_communicator(int (*real)(ncclComm_t), ncclComm_t communicator)
 {
     if (!real)
         return LACKING;
+    const bool looks = is_looked_at();
+    struct ps_collective *collectives = looks ? ps_collective_communicator_ends(communicator) : NULL;
+    struct ps_registration *registrations = looks ? ps_registrations_communicator_ends(communicator) : NULL;
     int result = real(communicator);
-    if (is_looked_at()) {
-        ps_collective_communicator_ended(communicator);
-        ps_registrations_communicator_ended(communicator);
-    }
+    ps_collective_communicator_ended(collectives);
+    ps_registrations_communicator_ended(registrations);
     return result;
 }
 

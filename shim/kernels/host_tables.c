@@ -12,7 +12,7 @@
 #include "kernels/pointer_tables.h"
 
 atomic_bool ps_host_tables_seen;
-static atomic_bool news;
+atomic_bool ps_host_tables_led;
 
 /*
  * Pages that are known to be no host memory, each with the time at which that was found. A time is
@@ -256,15 +256,8 @@ bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void
             atomic_store_explicit(place, now, memory_order_relaxed);
         return false;
     }
-    if (!atomic_exchange(&ps_host_tables_seen, true)) {
+    if (!atomic_exchange(&ps_host_tables_seen, true))
         ps_log_info(TRACER, "a kernel is given host memory, which may hold tables of pointers: from now on "
                             "PENSTOCK_GUARD=auto maps every evicted span to its copy on the host");
-        atomic_store(&news, true);
-    }
     return true;
-}
-
-bool ps_host_tables_take_news(void)
-{
-    return atomic_load_explicit(&news, memory_order_relaxed) && atomic_exchange(&news, false);
 }

@@ -53,10 +53,20 @@ uint64_t ps_host_tables_looked(void);
 void ps_host_tables_new_memory(void);
 
 /*
- * Returns true once, after the first kernel was given host memory. Spans that are away at that
- * moment may lead nowhere. So the next launch holds all spans in their places, and spans that lead
- * nowhere get their slots. Any thread, no lock.
+ * Returns true from the first kernel that is given host memory until ps_host_tables_have_led. Spans
+ * that are away then may lead nowhere. So each launch in that time holds all spans in their places,
+ * and spans that lead nowhere get their slots. Any thread, no lock.
  */
-bool ps_host_tables_take_news(void);
+extern atomic_bool ps_host_tables_led;
+static inline bool ps_host_tables_must_lead(void)
+{
+    return ps_host_tables_exist() && !atomic_load_explicit(&ps_host_tables_led, memory_order_acquire);
+}
+
+/* A launch has held all spans at all devices. A captured one holds none. */
+static inline void ps_host_tables_have_led(void)
+{
+    atomic_store_explicit(&ps_host_tables_led, true, memory_order_release);
+}
 
 #endif

@@ -345,12 +345,30 @@ static size_t place_of(uint64_t number)
     return at;
 }
 
+static void drop_number(uint64_t number)
+{
+    const size_t at = place_of(number);
+
+    if (at < count)
+        drop(at);
+}
+
+void ps_launch_tables_decided(uint64_t number, const struct ps_made_launch *launch)
+{
+    struct ps_made_launch added_one = *launch;
+    const bool in_variable = is_in_variable(launch);
+
+    pthread_mutex_lock(&lock);
+    put(&added_one, in_variable);
+    drop_number(number);
+    keep_most();
+    pthread_mutex_unlock(&lock);
+}
+
 void ps_launch_tables_forget(uint64_t number)
 {
     pthread_mutex_lock(&lock);
-    const size_t at = place_of(number);
-    if (at < count)
-        drop(at);
+    drop_number(number);
     pthread_mutex_unlock(&lock);
 }
 

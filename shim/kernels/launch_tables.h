@@ -55,6 +55,12 @@ struct ps_made_launch {
 /* Adds the launch, unless it adds and is there. Returns its number here, which is not 0. */
 uint64_t ps_launch_tables_add(const struct ps_made_launch *launch);
 
+/*
+ * The undecided launch of that number made tables: adds it as a known one in its place. Other
+ * threads' launches find the one or the other.
+ */
+void ps_launch_tables_decided(uint64_t number, const struct ps_made_launch *launch);
+
 /* Forgets the launch of that number, if it is there. */
 void ps_launch_tables_forget(uint64_t number);
 
@@ -63,8 +69,7 @@ bool ps_launch_tables_is_there(uint64_t number);
 
 /*
  * Copies the oldest undecided launch of the kernel, other than that of number `except`. Returns its
- * number here, or 0 without one. If it made tables, add it as a known one before it is forgotten:
- * other threads' launches must find the one or the other.
+ * number here, or 0 without one.
  */
 uint64_t ps_launch_tables_undecided(uint64_t key, uint64_t except, struct ps_made_launch *launch);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/counters.h"
 #include "base/ordering_rules.h"
 #include "cuda/driver.h"
@@ -18,11 +19,12 @@
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
 
-#define KERNELS 8192u /* a power of two; at most half of the places are taken, then all are given up */
-#define LOOKS 32u     /* the most looks under way */
-#define LOOKS_MAX 4u  /* looks in vain, after which a kernel is no maker; also those at tables of a maker */
-#define SURE 2u       /* looks at tables of a maker, after which its next table replaces what was there */
-#define ASKED_MAX 64u /* launches without memory to look at, after which a kernel is no maker */
+#define KERNELS 8192u       /* a power of two; at most half of the places are taken, then all are given up */
+#define LOOKS 32u           /* the most looks under way */
+#define LOOKS_MAX 4u        /* looks in vain, after which a kernel is no maker; also those at tables of a maker */
+#define SURE 2u             /* looks at tables of a maker, after which its next table replaces what was there */
+#define BEGINS_NS 20000000u /* a free waits at most this long for copies that are about to be queued */
+#define ASKED_MAX 64u       /* launches without memory to look at, after which a kernel is no maker */
 
 enum state { UNKNOWN, MAKES_NONE, MAKER };
 
@@ -47,6 +49,7 @@ struct kernel {
 
 struct look {
     bool taken;  /* a launch queues this look, or reads its result */
+    bool begins; /* its copies are about to be queued, or some are */
     bool queued; /* its copies are queued; `done` is the event behind them */
     CUevent done;
     CUcontext context; /* of `done`, which only streams of this context can record; NULL without it */
@@ -160,16 +163,21 @@ static bool choose_tables(const struct kernel *k, struct ps_made_launch *l)
     return kept;
 }
 
-/* The launch of a maker made tables. [lock] */
-static void make_tables(const struct kernel *k, const struct ps_made_launch *launch)
+/*
+ * The launch of a maker made tables. `number`: the launch was undecided, and has that number there;
+ * or 0. [lock]
+ */
+static void make_tables(const struct kernel *k, const struct ps_made_launch *launch, uint64_t number)
 {
     struct ps_made_launch l = *launch;
 
-    if (!choose_tables(k, &l))
-        return;
-    if (!l.in_graph)
-        ps_count_by(made_tables, l.memories);
-    ps_launch_tables_add(&l);
+    if (choose_tables(k, &l)) {
+        if (!l.in_graph)
+            ps_count_by(made_tables, l.memories);
+        ps_launch_tables_decided(number, &l);
+    } else {
+        ps_launch_tables_forget(number);
+    }
     ps_pointer_tables_publish();
 }
 
@@ -186,8 +194,9 @@ static void decide(struct kernel *k, enum state state, uint64_t except)
     atomic_store_explicit(&k->state, state, memory_order_release);
     while ((number = ps_launch_tables_undecided(key, except, &launch))) {
         if (state == MAKER)
-            make_tables(k, &launch);
-        ps_launch_tables_forget(number);
+            make_tables(k, &launch, number);
+        else
+            ps_launch_tables_forget(number);
     }
     ps_pointer_tables_publish();
 }
@@ -346,9 +355,7 @@ static void read_look(struct look *look)
             ps_given_keep_memory(&look->launch, true);
         decide(k, MAKER, look->number);
         if (!look->launch.is_known)
-            make_tables(k, &look->launch);
-        ps_launch_tables_forget(look->number);
-        ps_pointer_tables_publish();
+            make_tables(k, &look->launch, look->number);
     } else {
         ps_launch_tables_forget(look->number); /* this launch made no table */
         looked_in_vain(k);
@@ -436,7 +443,6 @@ static bool queue_look(struct look *look, CUstream stream)
     const struct ps_made_launch *l = &look->launch;
     CUresult r = look->done ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 
-    look->stream = stream;
     for (unsigned i = 0; r == CUDA_SUCCESS && i < l->memories; i++) {
         r = ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)piece_of(look, i), l->memory[i].address, l->memory[i].bytes,
                                 stream);
@@ -455,7 +461,7 @@ static bool reads(const struct look *look, CUdeviceptr start, size_t bytes, CUst
 {
     bool is = false;
 
-    if (!look->queued || (look->stream == stream && stream && stream != CU_STREAM_PER_THREAD))
+    if ((!look->queued && !look->begins) || (look->stream == stream && stream && stream != CU_STREAM_PER_THREAD))
         return false;
     for (unsigned i = 0; i < look->launch.memories; i++)
         is |= look->launch.memory[i].address - start < bytes;
@@ -477,15 +483,31 @@ bool ps_made_tables_are_read(CUdeviceptr address, CUstream stream)
     return are;
 }
 
+/* Waits until the look's event is recorded. Returns false if that takes long. [locked] */
+static bool has_begun(const struct look *look)
+{
+    const uint64_t since = ps_now_ns();
+
+    while (look->begins && ps_now_ns() - since < BEGINS_NS) {
+        pthread_mutex_unlock(&lock);
+        sched_yield();
+        pthread_mutex_lock(&lock);
+    }
+    return !look->begins;
+}
+
 /* Makes the stream wait for the looks under way. Returns false on an error. */
 static bool comes_after_looks(CUstream stream)
 {
     CUresult result = CUDA_SUCCESS;
 
     pthread_mutex_lock(&lock);
-    for (unsigned i = 0; i < LOOKS && result == CUDA_SUCCESS; i++)
-        if (looks[i].queued)
+    for (unsigned i = 0; i < LOOKS && result == CUDA_SUCCESS; i++) {
+        if (!has_begun(&looks[i]))
+            result = CUDA_ERROR_NOT_READY;
+        else if (looks[i].queued)
             result = ps_cu.cuStreamWaitEvent(stream, looks[i].done, 0);
+    }
     pthread_mutex_unlock(&lock);
     return result == CUDA_SUCCESS;
 }
@@ -554,11 +576,12 @@ static bool made(struct ps_made_call *call, bool *is_over)
     ps_given_choose_memory(call, places, false);
     pthread_mutex_lock(&lock);
     const struct kernel *k = find(call->launch.key);
-    if (k)
-        make_tables(k, &call->launch);
-    *is_over = k && has_enough_looks(k);
+    const bool is_maker = state_of(k, call->launch.key) == MAKER; /* it may have been given up, and be new */
+    if (is_maker)
+        make_tables(k, &call->launch, 0);
+    *is_over = is_maker && has_enough_looks(k);
     pthread_mutex_unlock(&lock);
-    return k;
+    return is_maker;
 }
 
 void ps_made_tables_begin(struct ps_made_call *call, CUfunction function, const struct ps_layout *layout,
@@ -600,7 +623,7 @@ void ps_made_tables_run(struct ps_made_launch *launch)
     const struct kernel *k = find(now.key);
     const enum state state = state_of(k, now.key);
     if (state == MAKER)
-        make_tables(k, &now);
+        make_tables(k, &now, 0);
     if (state == UNKNOWN) {
         ps_launch_tables_add(&now);
         ps_pointer_tables_publish();
@@ -612,7 +635,7 @@ void ps_made_tables_run(struct ps_made_launch *launch)
  * Lets the launch count as one that made tables, unless its tables are known. Returns a look to be
  * queued, or NULL. [lock]
  */
-static struct look *begin_look(struct kernel *k, const struct ps_made_call *call)
+static struct look *begin_look(struct kernel *k, const struct ps_made_call *call, CUstream stream)
 {
     struct look *look = have_memory() ? take_look() : NULL;
     struct ps_made_launch undecided = call->launch;
@@ -629,12 +652,16 @@ static struct look *begin_look(struct kernel *k, const struct ps_made_call *call
         look->launch = call->launch;
         look->launch.is_known = call->is_made;
         look->number = number;
+        look->stream = stream;
+        look->begins = true; /* from here on a free of the memory comes behind it */
+        atomic_fetch_add_explicit(&ps_made_looks, 1, memory_order_relaxed);
     }
     return look;
 }
 
 void ps_made_tables_end(struct ps_made_call *call, CUstream stream, bool per_thread)
 {
+    const CUstream queue = !stream && per_thread ? CU_STREAM_PER_THREAD : stream;
     struct look *look = NULL;
 
     call->looks = false; /* the thread's end has nothing to do with it, when the stream may be gone */
@@ -646,20 +673,20 @@ void ps_made_tables_end(struct ps_made_call *call, CUstream stream, bool per_thr
     if (state == UNKNOWN && !call->launch.memories && ++k->asked >= ASKED_MAX && !k->in_vain)
         decide(k, MAKES_NONE, 0);
     if (state == MAKER && !call->is_made) {
-        make_tables(k, &call->launch);
+        make_tables(k, &call->launch, 0);
         call->is_made = true;
     }
     if (state != MAKES_NONE && call->launch.memories && !has_enough_looks(k))
-        look = begin_look(k, call);
+        look = begin_look(k, call, queue);
     pthread_mutex_unlock(&lock);
     if (!look)
         return;
-    const bool queued = queue_look(look, !stream && per_thread ? CU_STREAM_PER_THREAD : stream);
+    const bool queued = queue_look(look, queue);
     pthread_mutex_lock(&lock);
     look->queued = queued;
-    look->taken = false;
+    look->begins = look->taken = false;
     if (!queued && is_still_of(look)) /* a kernel whose looks the driver refuses must be decided, too */
         looked_in_vain(look->kernel);
-    atomic_fetch_add_explicit(&ps_made_looks, queued, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&ps_made_looks, !queued, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
 }

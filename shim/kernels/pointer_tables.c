@@ -125,6 +125,20 @@ static void insert(size_t at, const struct table *table)
     atomic_fetch_add_explicit(&ps_pointer_tables_in_variables, table->in_variable, memory_order_relaxed);
 }
 
+/*
+ * Launches read the count of tables in variables without the lock. While tables are replaced, it
+ * must not fall to 0 in between.
+ */
+static void hold_variables(void)
+{
+    atomic_fetch_add_explicit(&ps_pointer_tables_in_variables, 1, memory_order_relaxed);
+}
+
+static void let_variables_go(void)
+{
+    atomic_fetch_sub_explicit(&ps_pointer_tables_in_variables, 1, memory_order_relaxed);
+}
+
 static void delete_at(size_t at)
 {
     atomic_fetch_sub_explicit(&ps_pointer_tables_in_variables, tables[at].in_variable, memory_order_relaxed);
@@ -327,10 +341,11 @@ static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t 
 
 /*
  * Forgets the tables in the range, and puts this one there; NULL: none. Takes over the table's
- * runs. [locked]
+ * runs. Publish it then. [locked]
  */
 static void put(CUdeviceptr to, size_t bytes, struct table *table)
 {
+    hold_variables();
     if (table) {
         forget_between(to, to + bytes);
         table->used = ++uses;
@@ -338,9 +353,9 @@ static void put(CUdeviceptr to, size_t bytes, struct table *table)
     } else {
         forget_words_between(to, to + bytes);
     }
+    let_variables_go();
     while (count > PS_POINTER_TABLES_MAX)
         forget_oldest();
-    publish();
 }
 
 static void write_over(CUdeviceptr to, size_t bytes, struct table *table)
@@ -349,6 +364,7 @@ static void write_over(CUdeviceptr to, size_t bytes, struct table *table)
     if (table)
         ps_count(pointer_tables);
     put(to, bytes, table);
+    publish();
     pthread_mutex_unlock(&lock);
 }
 
@@ -356,7 +372,6 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
 {
     struct table table = {.count = 0};
 
-    ps_launch_tables_overwritten(to, bytes);
     if (bytes >= 8)
         table = read_copy(to, from, bytes);
     if (table.count) {
@@ -366,6 +381,7 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
     if (!table.count && !ps_pointer_tables_exist())
         return;
     write_over(to, bytes, table.count ? &table : NULL);
+    ps_launch_tables_overwritten(to, bytes); /* last: in between, launches find more than there is */
 }
 
 /* ---- words beside those that are known ---- */
@@ -415,6 +431,7 @@ static void add(struct table *table)
         return;
     }
     table->run = grown;
+    hold_variables();
     while (first < count && tables[first].start < end) {
         const struct table *before = &tables[first];
         memcpy(table->run + table->count, before->run, before->count * sizeof *before->run);
@@ -429,6 +446,7 @@ static void add(struct table *table)
     join_runs(table);
     table->used = ++uses;
     insert(first, table);
+    let_variables_go();
     while (count > PS_POINTER_TABLES_MAX)
         forget_oldest();
     publish();
@@ -449,8 +467,8 @@ void ps_pointer_tables_brought(CUdeviceptr to, const void *from, size_t bytes, b
     table.in_variable = ps_module_variables_touch(to, bytes);
     place_in(&table, memory_at(to));
     if (!keeps) {
-        ps_launch_tables_overwritten(to, bytes);
         write_over(to, bytes, &table);
+        ps_launch_tables_overwritten(to, bytes);
         return;
     }
     pthread_mutex_lock(&lock);
@@ -514,6 +532,7 @@ void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes, boo
      * forgotten, because the target may overlap the source.
      */
     size_t n = (to - from) % 8 ? 0 : gather_parts(from, bytes, to - from, &parts);
+    hold_variables();
     if (!keeps)
         forget_words_between(to, to + bytes);
     for (size_t i = 0; i < n; i++) {
@@ -524,6 +543,7 @@ void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes, boo
         else
             put(parts[i].start, parts[i].end - parts[i].start, &parts[i]);
     }
+    let_variables_go();
     publish();
     pthread_mutex_unlock(&lock);
     free(parts);

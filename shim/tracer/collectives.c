@@ -32,8 +32,8 @@ enum held {
 };
 
 /* One access: the buffers that a group names on one stream for one communicator. */
-struct collective {
-    struct collective *next;
+struct ps_collective {
+    struct ps_collective *next;
     ncclComm_t communicator;
     CUstream handle;
     struct ps_stream *stream;
@@ -50,9 +50,9 @@ struct collective {
 
 /* The calling thread's group. A call outside groups is a group of its own. */
 static __thread struct {
-    unsigned depth;           /* of ncclGroupStart */
-    struct collective *named; /* newest first; not held yet */
-    struct collective *begun; /* held, while NCCL is in the call that launches */
+    unsigned depth;              /* of ncclGroupStart */
+    struct ps_collective *named; /* newest first; not held yet */
+    struct ps_collective *begun; /* held, while NCCL is in the call that launches */
 } group __attribute__((tls_model("initial-exec")));
 
 /*
@@ -60,7 +60,7 @@ static __thread struct {
  * Penstock or the driver is called.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct collective *awaited;
+static struct ps_collective *awaited;
 static uint64_t awaited_so_far;
 static atomic_uint awaited_now; /* the length of the list, to be read without the lock */
 
@@ -71,9 +71,9 @@ bool ps_collective_concerns(const void *address)
     return ps_address_is_a_spans((CUdeviceptr)address);
 }
 
-static struct collective *collective_of(ncclComm_t communicator, CUstream stream)
+static struct ps_collective *collective_of(ncclComm_t communicator, CUstream stream)
 {
-    struct collective *c = group.named;
+    struct ps_collective *c = group.named;
 
     while (c && (c->communicator != communicator || c->handle != stream))
         c = c->next;
@@ -92,7 +92,7 @@ static struct collective *collective_of(ncclComm_t communicator, CUstream stream
     return c;
 }
 
-static void name(struct collective *c, CUdeviceptr address)
+static void name(struct ps_collective *c, CUdeviceptr address)
 {
     if (!ps_address_is_a_spans(address))
         return;
@@ -107,7 +107,7 @@ static void name(struct collective *c, CUdeviceptr address)
     c->address[c->count++] = address;
 }
 
-static void forget(struct collective *c)
+static void forget(struct ps_collective *c)
 {
     free(c->address);
     free(c->span);
@@ -120,7 +120,7 @@ static void forget(struct collective *c)
  * Finds the spans in which the addresses lie now. Work in place often names a span twice in a row,
  * which is listed once. Returns false if the spans can't be listed.
  */
-static bool look_up(struct collective *c, size_t *count)
+static bool look_up(struct ps_collective *c, size_t *count)
 {
     size_t n = 0;
 
@@ -136,7 +136,7 @@ static bool look_up(struct collective *c, size_t *count)
     return true;
 }
 
-static void begin(struct collective *c)
+static void begin(struct ps_collective *c)
 {
     size_t n = 0;
 
@@ -165,7 +165,7 @@ static void begin(struct collective *c)
     c->count = n;
 }
 
-static void end(struct collective *c)
+static void end(struct ps_collective *c)
 {
     switch (c->held) {
     case NOT_HELD:
@@ -187,10 +187,10 @@ static void end(struct collective *c)
  * Ends each collective of the list. Any thread: one thread may call NCCL, and another ask about the
  * communicator's state.
  */
-static void end_all(struct collective *c)
+static void end_all(struct ps_collective *c)
 {
     while (c) {
-        struct collective *next = c->next;
+        struct ps_collective *next = c->next;
         struct ps_managed_context context = ps_managed_context_enter_at(c->device);
         end(c);
         ps_managed_context_leave(context);
@@ -208,7 +208,7 @@ static void launching(void)
         return;
     group.begun = group.named;
     group.named = NULL;
-    for (struct collective *c = group.begun; c; c = c->next) {
+    for (struct ps_collective *c = group.begun; c; c = c->next) {
         struct ps_managed_context context = ps_managed_context_enter_at(c->device);
         begin(c);
         ps_managed_context_leave(context);
@@ -216,9 +216,9 @@ static void launching(void)
 }
 
 /* From now on a thread of NCCL's launches these collectives. */
-static void await(struct collective *first)
+static void await(struct ps_collective *first)
 {
-    struct collective *last = first;
+    struct ps_collective *last = first;
 
     pthread_mutex_lock(&lock);
     awaited_so_far++;
@@ -235,7 +235,7 @@ static void await(struct collective *first)
 
 static void launched(int result)
 {
-    struct collective *begun = group.begun;
+    struct ps_collective *begun = group.begun;
 
     group.begun = NULL;
     if (!begun)
@@ -259,7 +259,7 @@ void ps_collective_begins(ncclComm_t communicator, CUstream stream, unsigned wha
 {
     if (!ps_ordering_rule(NCCL_NAMES_SPANS))
         return;
-    struct collective *c = collective_of(communicator, stream);
+    struct ps_collective *c = collective_of(communicator, stream);
 
     ps_count(nccl_calls);
     if (!c)
@@ -306,7 +306,7 @@ void ps_collective_group_ends(bool launches)
         return;
     }
     while (group.named) {
-        struct collective *c = group.named;
+        struct ps_collective *c = group.named;
         group.named = c->next;
         forget(c);
     }
@@ -330,13 +330,13 @@ uint64_t ps_collective_mark(void)
 }
 
 /* Takes the communicator's awaited collectives up to that number off the list. */
-static struct collective *take(ncclComm_t communicator, uint64_t number)
+static struct ps_collective *take(ncclComm_t communicator, uint64_t number)
 {
-    struct collective *taken = NULL;
+    struct ps_collective *taken = NULL;
 
     pthread_mutex_lock(&lock);
-    for (struct collective **at = &awaited; *at;) {
-        struct collective *c = *at;
+    for (struct ps_collective **at = &awaited; *at;) {
+        struct ps_collective *c = *at;
         if (c->communicator != communicator || c->number > number) {
             at = &c->next;
             continue;
@@ -356,16 +356,19 @@ void ps_collective_asked(ncclComm_t communicator, uint64_t mark, int state)
      * Later collectives than the mark stay: another thread may have called NCCL after NCCL answered
      * this one.
      */
-    struct collective *taken = mark && state == PS_NCCL_SUCCESS ? take(communicator, mark) : NULL;
+    struct ps_collective *taken = mark && state == PS_NCCL_SUCCESS ? take(communicator, mark) : NULL;
 
     if (taken)
         end_all(taken);
 }
 
-void ps_collective_communicator_ended(ncclComm_t communicator)
+struct ps_collective *ps_collective_communicator_ends(ncclComm_t communicator)
 {
-    struct collective *taken = take(communicator, UINT64_MAX);
+    return take(communicator, UINT64_MAX);
+}
 
-    if (taken)
-        end_all(taken);
+void ps_collective_communicator_ended(struct ps_collective *collectives)
+{
+    if (collectives)
+        end_all(collectives);
 }

@@ -70,7 +70,12 @@ uint64_t ps_collective_mark(void);
  */
 void ps_collective_asked(ncclComm_t communicator, uint64_t mark, int state);
 
-/* The communicator was destroyed or aborted. */
-void ps_collective_communicator_ended(ncclComm_t communicator);
+/*
+ * The communicator is about to be destroyed or aborted. Returns its collectives, whose spans stay
+ * held until ps_collective_communicator_ended. Taken before the call: after it, another thread may
+ * be given the same communicator.
+ */
+struct ps_collective *ps_collective_communicator_ends(ncclComm_t communicator);
+void ps_collective_communicator_ended(struct ps_collective *collectives);
 
 #endif

@@ -210,9 +210,14 @@ static bool is_of_communicator(struct ps_registration *r, const struct ps_regist
     return r->communicator == asked->communicator;
 }
 
-void ps_registrations_communicator_ended(ncclComm_t communicator)
+struct ps_registration *ps_registrations_communicator_ends(ncclComm_t communicator)
 {
     struct ps_registration asked = {.communicator = communicator};
 
-    let_go_all(take(is_of_communicator, &asked));
+    return take(is_of_communicator, &asked);
+}
+
+void ps_registrations_communicator_ended(struct ps_registration *ended)
+{
+    let_go_all(ended);
 }

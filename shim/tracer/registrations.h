@@ -53,7 +53,8 @@ void ps_registration_ends(ncclComm_t communicator, enum ps_registration_sort sor
 /* The thread's outermost group is over, with that result. */
 void ps_registrations_group_ended(int result);
 
-/* The communicator is gone. */
-void ps_registrations_communicator_ended(ncclComm_t communicator);
+/* As ps_collective_communicator_ends, for the communicator's registrations. */
+struct ps_registration *ps_registrations_communicator_ends(ncclComm_t communicator);
+void ps_registrations_communicator_ended(struct ps_registration *ended);
 
 #endif

@@ -62,7 +62,7 @@ static void on_resource(CUpti_CallbackId id, const CUpti_ResourceData *data)
 static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data)
 {
     (void)user;
-    /* Modules are the program's, whoever makes the call in which they are loaded. */
+    /* Modules are the program's, also those that a call of Penstock's loads. */
     const bool is_resource = domain == CUPTI_CB_DOMAIN_RESOURCE;
     if (ps_inside && !is_resource)
         return;

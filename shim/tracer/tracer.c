@@ -588,7 +588,8 @@ static void make_ready(struct access *a, bool is_kernel)
 {
     if (a->in_blocks.count && !resolve_blocks(a))
         a->blind = true;
-    a->blind |= is_kernel && (ps_host_tables_take_news() || ps_questions_are_refused());
+    const bool leads = is_kernel && ps_host_tables_must_lead();
+    a->blind |= leads || (is_kernel && ps_questions_are_refused());
     a->kind.only_maybe = !a->count && a->maybe.count;
     for (size_t i = 0; a->kind.only_maybe && i < a->maybe.count; i++)
         note_span(a, a->maybe.span[i]);
@@ -623,6 +624,8 @@ static void make_ready(struct access *a, bool is_kernel)
         count_step(a->kind.fingerprint);
     part_by_device(a);
     at_each_device(a, begin_part);
+    if (leads)
+        ps_host_tables_have_led();
     if (is_kernel)
         begin_unseen(a);
 }

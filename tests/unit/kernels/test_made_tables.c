@@ -366,7 +366,7 @@ static void test_many_launches(void)
 
 /* ---- two threads ---- */
 
-#define DECISIONS 400u
+#define DECISIONS 1000u
 
 static _Atomic CUdeviceptr watched; /* a table that names a span all the time; 0: none; 1: the end */
 static atomic_bool is_watching;

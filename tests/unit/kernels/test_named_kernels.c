@@ -35,7 +35,7 @@ static bool added(const char *path)
     return changed;
 }
 
-/* Returns what a launch is told of the kernel. Each name has one handle. */
+/* Returns what a launch finds about the kernel. Each name has one handle. */
 static enum ps_kernel_doubt doubt_of(const char *name)
 {
     const struct ps_layout *layout;
