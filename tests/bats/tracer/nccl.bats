@@ -129,7 +129,17 @@ END
     # As many spans are registered as there is memory for. Then others are made and used. `way`
     # names the end of the registrations.
     build_nccl_probe keeps <<'END'
+#include <pthread.h>
+#include <unistd.h>
+
 enum { KEPT = 8, SPANS = 24 };
+
+static void *end(void *comm)
+{
+    CHECK(cudaSetDevice(0));
+    EXPECT(!ncclCommDestroy(comm));
+    return NULL;
+}
 
 int main(int argc, char **argv)
 {
@@ -142,6 +152,14 @@ int main(int argc, char **argv)
 
     CHECK(cudaFree(NULL));
     EXPECT(argc == 2 && !ncclGetUniqueId(&id) && !ncclCommInitRank(&comm, 2, id, 0));
+    pthread_t thread;
+    if (way == 'p') { /* the pointer comes again while another thread's call that ended it is under way */
+        const ncclComm_t before = comm;
+        CHECK(cudaFree(new_span(0, NULL))); /* Penstock looks at NCCL from the first span on */
+        EXPECT(!pthread_create(&thread, NULL, end, comm));
+        usleep(300000);
+        EXPECT(!ncclCommInitRank(&comm, 2, id, 0) && comm == before);
+    }
     for (int i = 0; i < KEPT; i++) {
         span[i] = new_span(i, NULL);
         if (way == 'w' || way == 'W')
@@ -151,6 +169,7 @@ int main(int argc, char **argv)
         else
             EXPECT(!ncclCommRegister(comm, span[i], span_size(), &handle[i]));
     }
+    if (way == 'p') EXPECT(!pthread_join(thread, NULL));
     for (int i = 0; i < KEPT; i++) {
         if (way == 'd') EXPECT(!ncclCommDeregister(comm, handle[i]));
         if (way == 'w') EXPECT(!ncclCommWindowDeregister(comm, window[i]));
@@ -166,10 +185,11 @@ int main(int argc, char **argv)
     return 0;
 }
 END
-    local way guard
+    local way guard delay
     for guard in host unmap; do
-        for way in kept W O; do
-            run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=$((8 * PROBE_SPAN)) PENSTOCK_GUARD=$guard PROBE_SPAN=$PROBE_SPAN ./keeps $way
+        for way in kept W O pointer-comes-again; do
+            [ $way = pointer-comes-again ] && delay=2000000 || delay=0
+            run_penstock CUDASIM_NCCL_END_US=$delay PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=$((8 * PROBE_SPAN)) PENSTOCK_GUARD=$guard PROBE_SPAN=$PROBE_SPAN ./keeps $way
             goes_on
             sound untouched
             equal 8 "$(report nccl_registrations)" "registrations"

@@ -33,12 +33,18 @@ static void set_state(const struct request *requests, size_t count, ncclResult_t
         atomic_store(&requests[i].comm->state, state);
 }
 
+static void rest(const char *variable, useconds_t us)
+{
+    const char *delay = getenv(variable);
+
+    usleep(delay ? (useconds_t)atoi(delay) : us);
+}
+
 static void *launch_later(void *argument)
 {
     struct job *job = argument;
-    const char *delay = getenv("CUDASIM_NCCL_DELAY_US");
 
-    usleep(delay ? (useconds_t)atoi(delay) : 2000);
+    rest("CUDASIM_NCCL_DELAY_US", 2000);
     set_state(job->requests, job->count, cudasim_nccl_carry_out(job->requests, job->count));
     free(job->requests);
     free(job);
@@ -399,6 +405,22 @@ ncclResult_t ncclPutSignal(const void *localbuff, size_t count, ncclDataType_t d
 
 /* ---- communicators ---- */
 
+/*
+ * Memory of a communicator that has ended, for the next one. The allocator would keep it for the
+ * thread that ended it; here, a new communicator of any thread has the pointer of the last one.
+ */
+static struct ncclComm *_Atomic spare;
+
+static struct ncclComm *new_communicator(void)
+{
+    struct ncclComm *c = atomic_exchange(&spare, NULL);
+
+    if (!c)
+        return calloc(1, sizeof *c);
+    memset(c, 0, sizeof *c);
+    return c;
+}
+
 EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     memset(id, 7, sizeof *id);
@@ -408,7 +430,7 @@ EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank,
                                            ncclConfig_t *config)
 {
-    struct ncclComm *c = calloc(1, sizeof *c);
+    struct ncclComm *c = new_communicator();
 
     (void)id;
     if (!c || nranks < 1 || rank < 0 || rank >= nranks || cuCtxGetCurrent(&c->context) != CUDA_SUCCESS || !c->context ||
@@ -451,7 +473,8 @@ EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
     }
     cuEventDestroy(comm->launched);
     pthread_mutex_destroy(&comm->lock);
-    free(comm);
+    free(atomic_exchange(&spare, comm));
+    rest("CUDASIM_NCCL_END_US", 0);
     return ncclSuccess;
 }
 
