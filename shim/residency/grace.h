@@ -68,6 +68,16 @@ void ps_grace_begin_naming(struct ps_grace_naming *naming, const struct ps_strea
 void ps_grace_end_former(struct ps_span *span, struct ps_grace_naming *naming);
 
 /*
+ * Returns whether the launches of the former grace are uses of the span already. So it is for
+ * nearly all spans of a launch: most of them were named by one launch before. [locked]
+ */
+static inline bool ps_grace_has_former(const struct ps_span *span, const struct ps_grace_naming *naming)
+{
+    return naming->is_known && naming->named == span->access.named &&
+           ps_uses_include(&span->order.uses, &naming->former);
+}
+
+/*
  * The launch names the span, whose grace begins anew. If the span left in its former grace,
  * launches of that grace may run on its slot. The slot's mapping then stays until they are over.
  * The lock is held since ps_grace_begin_naming. [locked]
@@ -79,7 +89,7 @@ static inline void ps_grace_begins_anew(struct ps_span *span, struct ps_grace_na
 
     if (!naming->is_captured && !is_in_time && ps_grace_is_over(span))
         span->grace.since = naming->launch;
-    if (span->grace.left_in || span->access.named <= naming->other_until)
+    if (span->grace.left_in || (span->access.named <= naming->other_until && !ps_grace_has_former(span, naming)))
         ps_grace_end_former(span, naming);
     if (!naming->is_captured)
         span->access.named = naming->launch;
