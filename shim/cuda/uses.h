@@ -75,18 +75,18 @@ bool ps_uses_note_all_streams(struct ps_uses *uses);
 /* Adds the uses of `from` to `into`. */
 void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from);
 
-/* Returns whether ps_uses_merge would change nothing. It may say no where it would. */
+/* Returns whether ps_uses_merge would change nothing. False where a use has a moment. */
 static inline bool ps_uses_include(const struct ps_uses *into, const struct ps_uses *from)
 {
-    bool do_include = !from->everywhere && !into->everywhere;
+    bool includes = !from->everywhere && !into->everywhere;
 
-    for (unsigned i = 0; do_include && i < from->count; i++) {
+    for (unsigned i = 0; includes && i < from->count; i++) {
         const struct ps_use *use = into->use, *end = use + into->count;
         while (use < end && use->stream != from->use[i].stream)
             use++;
-        do_include = use < end && use->tick >= from->use[i].tick;
+        includes = use < end && use->tick >= from->use[i].tick;
     }
-    return do_include;
+    return includes;
 }
 
 /* Adds one use. */

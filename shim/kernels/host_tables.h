@@ -63,7 +63,7 @@ static inline bool ps_host_tables_must_lead(void)
     return ps_host_tables_exist() && !atomic_load_explicit(&ps_host_tables_led, memory_order_acquire);
 }
 
-/* A launch has held all spans at all devices. A captured one holds none. */
+/* Called when a launch has held all spans at all devices. A captured launch holds none. */
 static inline void ps_host_tables_have_led(void)
 {
     atomic_store_explicit(&ps_host_tables_led, true, memory_order_release);

@@ -323,18 +323,6 @@ static bool is_in_variable(const struct ps_made_launch *l)
     return is;
 }
 
-uint64_t ps_launch_tables_add(const struct ps_made_launch *launch)
-{
-    struct ps_made_launch added_one = *launch;
-    const bool in_variable = is_in_variable(launch);
-
-    pthread_mutex_lock(&lock);
-    const uint64_t number = put(&added_one, in_variable);
-    keep_most();
-    pthread_mutex_unlock(&lock);
-    return number;
-}
-
 /* Returns the place of the launch of that number, or `count`. */
 static size_t place_of(uint64_t number)
 {
@@ -353,16 +341,18 @@ static void drop_number(uint64_t number)
         drop(at);
 }
 
-void ps_launch_tables_decided(uint64_t number, const struct ps_made_launch *launch)
+uint64_t ps_launch_tables_add(const struct ps_made_launch *launch, uint64_t undecided)
 {
     struct ps_made_launch added_one = *launch;
     const bool in_variable = is_in_variable(launch);
 
     pthread_mutex_lock(&lock);
-    put(&added_one, in_variable);
-    drop_number(number);
+    const uint64_t number = put(&added_one, in_variable);
+    if (undecided)
+        drop_number(undecided);
     keep_most();
     pthread_mutex_unlock(&lock);
+    return number;
 }
 
 void ps_launch_tables_forget(uint64_t number)

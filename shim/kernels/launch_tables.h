@@ -52,14 +52,12 @@ struct ps_made_launch {
     } span[PS_MADE_SPANS];
 };
 
-/* Adds the launch, unless it adds and is there. Returns its number here, which is not 0. */
-uint64_t ps_launch_tables_add(const struct ps_made_launch *launch);
-
 /*
- * The undecided launch of that number made tables: adds it as a known one in its place. Other
- * threads' launches find the one or the other.
+ * Adds the launch, unless it adds and is there. Returns its number here, which is not 0.
+ * `undecided`: the number of the same launch, which made tables and is known now; it goes. Other
+ * threads' launches find the one or the other. 0: the launch was not undecided.
  */
-void ps_launch_tables_decided(uint64_t number, const struct ps_made_launch *launch);
+uint64_t ps_launch_tables_add(const struct ps_made_launch *launch, uint64_t undecided);
 
 /* Forgets the launch of that number, if it is there. */
 void ps_launch_tables_forget(uint64_t number);

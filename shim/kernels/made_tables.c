@@ -49,7 +49,6 @@ struct kernel {
 
 struct look {
     bool taken;  /* a launch queues this look, or reads its result */
-    bool begins; /* its copies are about to be queued, or some are */
     bool queued; /* its copies are queued; `done` is the event behind them */
     CUevent done;
     CUcontext context; /* of `done`, which only streams of this context can record; NULL without it */
@@ -174,8 +173,8 @@ static void make_tables(const struct kernel *k, const struct ps_made_launch *lau
     if (choose_tables(k, &l)) {
         if (!l.in_graph)
             ps_count_by(made_tables, l.memories);
-        ps_launch_tables_decided(number, &l);
-    } else {
+        ps_launch_tables_add(&l, number);
+    } else if (number) {
         ps_launch_tables_forget(number);
     }
     ps_pointer_tables_publish();
@@ -456,12 +455,18 @@ static bool queue_look(struct look *look, CUstream stream)
 
 /* ---- memory that is freed while it is looked at ---- */
 
+/* Returns whether a launch is about to queue the look's copies, or has queued some. [lock] */
+static bool begins(const struct look *look)
+{
+    return look->taken && !look->queued;
+}
+
 /* Returns whether the look reads the memory, elsewhere than on that stream. [lock] */
 static bool reads(const struct look *look, CUdeviceptr start, size_t bytes, CUstream stream)
 {
     bool is = false;
 
-    if ((!look->queued && !look->begins) || (look->stream == stream && stream && stream != CU_STREAM_PER_THREAD))
+    if ((!look->queued && !begins(look)) || (look->stream == stream && stream && stream != CU_STREAM_PER_THREAD))
         return false;
     for (unsigned i = 0; i < look->launch.memories; i++)
         is |= look->launch.memory[i].address - start < bytes;
@@ -488,12 +493,12 @@ static bool has_begun(const struct look *look)
 {
     const uint64_t since = ps_now_ns();
 
-    while (look->begins && ps_now_ns() - since < BEGINS_NS) {
+    while (begins(look) && ps_now_ns() - since < BEGINS_NS) {
         pthread_mutex_unlock(&lock);
         sched_yield();
         pthread_mutex_lock(&lock);
     }
-    return !look->begins;
+    return !begins(look);
 }
 
 /* Makes the stream wait for the looks under way. Returns false on an error. */
@@ -625,7 +630,7 @@ void ps_made_tables_run(struct ps_made_launch *launch)
     if (state == MAKER)
         make_tables(k, &now, 0);
     if (state == UNKNOWN) {
-        ps_launch_tables_add(&now);
+        ps_launch_tables_add(&now, 0);
         ps_pointer_tables_publish();
     }
     pthread_mutex_unlock(&lock);
@@ -643,7 +648,7 @@ static struct look *begin_look(struct kernel *k, const struct ps_made_call *call
 
     ps_given_keep_memory(&undecided, false); /* kernels write most memory in spans: it is only looked at */
     if (!call->is_made && undecided.memories) {
-        number = ps_launch_tables_add(&undecided);
+        number = ps_launch_tables_add(&undecided, 0);
         ps_pointer_tables_publish();
     }
     if (look) {
@@ -653,7 +658,7 @@ static struct look *begin_look(struct kernel *k, const struct ps_made_call *call
         look->launch.is_known = call->is_made;
         look->number = number;
         look->stream = stream;
-        look->begins = true; /* from here on a free of the memory comes behind it */
+        /* From here on a free of the memory comes behind the look. */
         atomic_fetch_add_explicit(&ps_made_looks, 1, memory_order_relaxed);
     }
     return look;
@@ -684,7 +689,7 @@ void ps_made_tables_end(struct ps_made_call *call, CUstream stream, bool per_thr
     const bool queued = queue_look(look, queue);
     pthread_mutex_lock(&lock);
     look->queued = queued;
-    look->begins = look->taken = false;
+    look->taken = false;
     if (!queued && is_still_of(look)) /* a kernel whose looks the driver refuses must be decided, too */
         looked_in_vain(look->kernel);
     atomic_fetch_sub_explicit(&ps_made_looks, !queued, memory_order_relaxed);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/text_hash.h"
 #include "kernels/kernel_params.h"
 #include "kernels/kernel_words.h"
 
@@ -31,15 +32,6 @@ struct image {
     size_t bytes;
 };
 static struct image *images[BUCKETS];
-
-static uint64_t hash_of(const char *text) /* FNV-1a */
-{
-    uint64_t h = 14695981039346656037u;
-
-    while (*text)
-        h = (h ^ (unsigned char)*text++) * 1099511628211u;
-    return h;
-}
 
 static uint64_t digest_of(const unsigned char *image, size_t bytes)
 {
@@ -135,7 +127,7 @@ static bool has_these_sizes(const struct ps_kernel_facts *facts, const struct ps
 /* Finds the kernel that a cubin has, or adds it. Returns NULL if it can't be kept. [locked] */
 static struct ps_named_kernel *bring(const char *name)
 {
-    const uint64_t hash = hash_of(name);
+    const uint64_t hash = ps_text_hash(name);
     struct ps_named_kernel *k = find(name, hash);
 
     if (k && k->is_asked_for) {
@@ -192,7 +184,7 @@ static bool take_scan(struct ps_named_kernel *k, const struct ps_kernel_scan *sc
 static int keep_scan(const struct ps_kernel_scan *scan, void *ctx)
 {
     pthread_mutex_lock(&lock);
-    struct ps_named_kernel *k = scan->doubt ? bring(scan->name) : find(scan->name, hash_of(scan->name));
+    struct ps_named_kernel *k = scan->doubt ? bring(scan->name) : find(scan->name, ps_text_hash(scan->name));
     if (k)
         *(bool *)ctx |= take_scan(k, scan);
     pthread_mutex_unlock(&lock);
@@ -203,7 +195,7 @@ static int keep_scan(const struct ps_kernel_scan *scan, void *ctx)
 static int doubt_unscanned(const struct ps_kernel_layout *layout, void *ctx)
 {
     pthread_mutex_lock(&lock);
-    struct ps_named_kernel *k = find(layout->name, hash_of(layout->name));
+    struct ps_named_kernel *k = find(layout->name, ps_text_hash(layout->name));
     if (k && k->scanned_in != image_number)
         *(bool *)ctx |= take_scan(k, &(struct ps_kernel_scan){.doubt = PS_DOUBT_CODE});
     pthread_mutex_unlock(&lock);
@@ -211,7 +203,7 @@ static int doubt_unscanned(const struct ps_kernel_layout *layout, void *ctx)
 }
 
 /* [reading] */
-static int read_image(const void *image, size_t bytes, bool *changed)
+static int read_image(const void *image, size_t bytes, uint64_t digest, bool *changed)
 {
     image_number++;
     int r = ps_kernel_params_parse(image, bytes, keep_layout, changed);
@@ -219,6 +211,8 @@ static int read_image(const void *image, size_t bytes, bool *changed)
         r = ps_kernel_scan(image, bytes, keep_scan, changed);
     if (!r)
         r = ps_kernel_params_parse(image, bytes, doubt_unscanned, changed);
+    if (!r)
+        note_image(digest, bytes);
     return r;
 }
 
@@ -229,9 +223,7 @@ int ps_named_kernels_add_cubin(const void *image, size_t bytes, bool *changed)
     if (image) {
         const uint64_t digest = digest_of(image, bytes);
         pthread_mutex_lock(&reading);
-        r = is_known_image(digest, bytes) ? 0 : read_image(image, bytes, changed);
-        if (!r && !is_known_image(digest, bytes))
-            note_image(digest, bytes);
+        r = is_known_image(digest, bytes) ? 0 : read_image(image, bytes, digest, changed);
         pthread_mutex_unlock(&reading);
     }
     if (r)
@@ -263,7 +255,7 @@ static struct ps_kernel_scan scan_of(const struct ps_named_kernel *k)
 
 struct ps_named_kernel *ps_named_kernel(const char *name, struct ps_kernel_facts *facts)
 {
-    const uint64_t hash = hash_of(name);
+    const uint64_t hash = ps_text_hash(name);
 
     *facts = (struct ps_kernel_facts){.scan.doubt = PS_DOUBT_CODE};
     pthread_mutex_lock(&lock);

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/log.h"
+#include "base/text_hash.h"
 #include "cuda/driver.h"
 #include "kernels/layouts.h"
 #include "plan/layer_markers.h"
@@ -18,16 +19,6 @@ static struct ps_layer_name *_Atomic names[TABLE]; /* written under the lock; op
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t count, unnumbered; /* guarded by the lock */
 static _Atomic uint32_t step;
-
-/* Returns the FNV-1a hash. */
-static uint64_t hash_of(const char *text)
-{
-    uint64_t h = 14695981039346656037u;
-
-    while (*text)
-        h = (h ^ (unsigned char)*text++) * 1099511628211u;
-    return h;
-}
 
 /* ---- reading a name ---- */
 
@@ -130,7 +121,7 @@ static struct ps_layer_name *add(const char *text, uint64_t hash)
 
 struct ps_layer_name *ps_layer_name_keep(const char *text)
 {
-    uint64_t hash = hash_of(text);
+    uint64_t hash = ps_text_hash(text);
     struct ps_layer_name *name = find(text, hash);
 
     if (name)

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/observers.h"
 #include "base/state.h"
+#include "base/text_hash.h"
 #include "cuda/capture.h"
 #include "cuda/driver.h"
 #include "kernels/layouts.h"
@@ -168,11 +169,7 @@ static void write_progress(struct ps_json *json)
 /* Returns the entry of a kernel's name, or NULL if there is no room. [counting] */
 static struct kernel *kernel_named(const char *name)
 {
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-
-    for (const char *c = name; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
-    for (uint64_t i = hash;; i++) {
+    for (uint64_t i = ps_text_hash(name);; i++) {
         struct kernel *kernel = &kernels[i % KERNELS];
         if (kernel->name && !strcmp(kernel->name, name))
             return kernel;

@@ -87,6 +87,19 @@ static void write_table(size_t at, unsigned pointers)
         memory[at / 8 + i] = BASE + i * UNIT + 8 * i;
 }
 
+/* Every launch holds all spans until one of them has, not only the first one that asks. */
+static void test_launches_lead_until_one_has(void)
+{
+    EXPECT(!ps_host_tables_must_lead());
+    write_table(0, 0);
+    launch_in(0, 0);
+    EXPECT(ps_host_tables_must_lead()); /* a captured launch, which holds none */
+    EXPECT(ps_host_tables_must_lead());
+    ps_host_tables_have_led();
+    launch_in(0, 0);
+    EXPECT(!ps_host_tables_must_lead());
+}
+
 static void test_a_table_that_begins_at_the_address(void)
 {
     write_table(0, 0);
@@ -328,6 +341,7 @@ static void test_digests_of_related_changes(void)
 int main(void)
 {
     prepare();
+    test_launches_lead_until_one_has();
     test_a_table_that_begins_at_the_address();
     test_memory_without_tables_costs_little();
     test_a_table_far_behind_the_address();

@@ -23,6 +23,8 @@
 #define MANAGED ((CUcontext)1)
 #define SECOND ((CUcontext)2)
 #define GREEN ((CUcontext)3)
+#define STREAM ((CUstream)16)
+#define OTHER_STREAM ((CUstream)17)
 
 /* ---- a driver with events that end with their context ---- */
 
@@ -37,6 +39,7 @@ static CUcontext current, registered_in;
 static unsigned uses_after_the_end; /* of events */
 static bool are_under_way;          /* the looks */
 static bool makes_none;             /* no kernel writes an address */
+static bool is_copy_asked_about;    /* a free comes while the copies of a look are being queued */
 
 static CUresult CUDAAPI get_current(CUcontext *context)
 {
@@ -102,6 +105,14 @@ static CUresult CUDAAPI attributes(unsigned int count, CUpointer_attribute *aske
     return CUDA_SUCCESS;
 }
 
+static CUresult CUDAAPI range_of(CUdeviceptr *start, size_t *bytes, CUdeviceptr address)
+{
+    (void)address;
+    *start = MEMORY;
+    *bytes = 1 << 20;
+    return CUDA_SUCCESS;
+}
+
 static CUresult CUDAAPI register_memory(void *memory, size_t bytes, unsigned int flags)
 {
     (void)memory;
@@ -116,8 +127,12 @@ static CUresult CUDAAPI copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUs
 {
     const uint64_t word = BASE;
 
+    if (is_copy_asked_about) { /* another thread frees the memory, on its own stream or on this one */
+        EXPECT(ps_made_looks == 1);
+        EXPECT(ps_made_tables_are_read(MEMORY, OTHER_STREAM));
+        EXPECT(!ps_made_tables_are_read(MEMORY, stream));
+    }
     (void)from;
-    (void)stream;
     memset((void *)(uintptr_t)to, 0, bytes);
     if (!makes_none)
         memcpy((void *)(uintptr_t)to, &word, sizeof word);
@@ -149,6 +164,7 @@ static void set_up(void)
         .cuPointerGetAttributes = attributes,
         .cuMemHostRegister = register_memory,
         .cuMemcpyAsync = copy,
+        .cuMemGetAddressRange = range_of,
     });
     for (unsigned i = 0; i < UNITS; i++)
         map[i] = &span;
@@ -181,7 +197,7 @@ static void launch_with(uintptr_t kernel, CUdeviceptr table, bool in_graph)
     if (!in_graph)
         ps_made_tables_begin(&made, (CUfunction)kernel, layout, parameters, NULL);
     if (!in_graph && made.looks)
-        ps_made_tables_end(&made, NULL, false);
+        ps_made_tables_end(&made, STREAM, false);
     free(layout);
 }
 
@@ -364,6 +380,18 @@ static void test_many_launches(void)
     EXPECT_U64(0, ps_launch_tables);
 }
 
+/* A free of another thread comes behind a look whose copies are just being queued. */
+static void test_free_while_a_look_begins(void)
+{
+    ps_made_tables_read();
+    is_copy_asked_about = true;
+    launch(48);
+    is_copy_asked_about = false;
+    ps_made_tables_read();
+    EXPECT_U64(0, ps_made_looks);
+    EXPECT(!ps_made_tables_are_read(MEMORY, OTHER_STREAM));
+}
+
 /* ---- two threads ---- */
 
 #define DECISIONS 1000u
@@ -426,6 +454,7 @@ int main(void)
     test_parts_written_over();
     test_copies_on_the_device();
     test_many_launches();
+    test_free_while_a_look_begins();
     test_named_while_it_is_decided();
     return expect_status();
 }

@@ -252,7 +252,7 @@ static void give(struct ps_made_launch *launch, unsigned place, CUdeviceptr addr
 
 static void make(const struct ps_made_launch *launch)
 {
-    ps_launch_tables_add(launch);
+    ps_launch_tables_add(launch, 0);
     ps_pointer_tables_publish();
 }
 
